@@ -13,7 +13,10 @@ import (
 )
 
 // followings are the connections that are followed for a plugin: of one request at a time.
-type followings struct{ now *follow.Following }
+type followings struct {
+	root string // the node's file system
+	now  *follow.Following
+}
 
 // follow begins to follow connections, in place of earlier ones.
 func (f *followings) follow(_ context.Context, p wire.FollowParams, _ *wire.Answer) error {
@@ -29,7 +32,9 @@ func (f *followings) follow(_ context.Context, p wire.FollowParams, _ *wire.Answ
 		pods[name] = of
 	}
 	var err error
-	f.now, err = follow.Begin(follow.Request{Servers: p.Servers, Clients: p.Clients, Pods: pods})
+	f.now, err = follow.Begin(follow.Request{
+		Servers: p.Servers, Clients: p.Clients, Pods: pods, Root: f.root, Rules: p.Rules, Tunnels: p.Tunnels,
+	})
 	return err
 }
 

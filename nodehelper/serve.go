@@ -83,7 +83,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	if err != nil {
 		return err
 	}
-	p, f := &paths{Programmer: programmer, root: o.Root}, &followings{}
+	p, f := &paths{Programmer: programmer, root: o.Root}, &followings{root: o.Root}
 	err = s.Serve(ctx, o.handlers(p, f))
 	return errors.Join(err, f.end(), p.end(ctx))
 }

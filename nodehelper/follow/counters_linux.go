@@ -49,11 +49,14 @@ func counters() map[string]uint64 {
 			}
 		}
 	}
-	for file, parse := range map[string]func(string) map[string]uint64{
-		"dev": interfaceCounters, "stat/nf_conntrack": trackingCounters,
-	} {
-		if data, err := os.ReadFile("/proc/thread-self/net/" + file); err == nil {
-			maps.Copy(out, parse(string(data)))
+	if data, err := os.ReadFile("/proc/thread-self/net/dev"); err == nil {
+		maps.Copy(out, interfaceCounters(string(data)))
+	}
+	if tracking, err := ctnetlink.Counters(); err == nil {
+		for _, name := range []string{"invalid", "insert_failed", "drop", "early_drop"} {
+			if n, ok := tracking[name]; ok {
+				out["conntrack "+name] = n
+			}
 		}
 	}
 	return out
@@ -108,27 +111,6 @@ func interfaceCounters(text string) map[string]uint64 {
 	return out
 }
 
-// trackingCounters reads /proc/net/stat/nf_conntrack, whose lines are of the processors, and whose numbers are
-// hexadecimal (ct_cpu_seq_show in net/netfilter/nf_conntrack_standalone.c).
-func trackingCounters(text string) map[string]uint64 {
-	out := map[string]uint64{}
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	for column, name := range strings.Fields(lines[0]) {
-		if !slices.Contains([]string{"invalid", "insert_failed", "drop", "early_drop"}, name) {
-			continue
-		}
-		for _, line := range lines[1:] {
-			if f := strings.Fields(line); column < len(f) {
-				n, err := strconv.ParseUint(f[column], 16, 64)
-				if err == nil {
-					out["conntrack "+name] += n
-				}
-			}
-		}
-	}
-	return out
-}
-
 // maxCounters bounds how many counters of a place are told.
 const maxCounters = 24
 
@@ -143,9 +125,11 @@ func rises(before, after map[string]uint64) (out []snapshot.Counter) {
 	return out
 }
 
-// after reads what is left of connections in the network namespace that the thread is in: which counters have risen,
-// what connection tracking has of them, and how many connections wait at the sockets of their servers.
+// after reads what is left of connections in the network namespace that the thread is in: which rules they came to,
+// which counters have risen, what connection tracking has of them, and how many connections wait at the sockets of
+// their servers.
 func (p *place) after(flows []snapshot.Flow, out *snapshot.Followed) {
+	p.addRules(flows, out)
 	for _, c := range rises(p.counters, counters()) {
 		c.Pod = p.pod
 		out.Counters = append(out.Counters, c)
@@ -162,7 +146,10 @@ func (p *place) after(flows []snapshot.Flow, out *snapshot.Followed) {
 	}
 	list, err := sockets.Listening()
 	if err != nil {
-		return
+		if out.NoQueues == nil {
+			out.NoQueues = map[string]string{}
+		}
+		out.NoQueues[p.pod] = err.Error()
 	}
 	for i := range list {
 		if s := &list[i]; s.Protocol == "TCP" && s.Receive > 0 && ports[s.Local.Port()] {

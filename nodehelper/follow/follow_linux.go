@@ -4,8 +4,10 @@ package follow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/drops"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -46,6 +49,8 @@ type place struct {
 	interfaces map[uint32]string // by their index
 	counters   map[string]uint64 // as they were when the following began
 	within     podns.Pod
+	rules      *ruleTrace // nil where there is none
+	untraced   string     // why rules are not traced
 }
 
 // Begin begins to follow. It ends by End or Close, and after Longest.
@@ -54,50 +59,66 @@ func Begin(r Request) (*Following, error) {
 		return nil, err
 	}
 	f := &Following{places: map[uint32]*place{}, unread: map[string]string{}}
-	if err := f.find(r.Pods); err != nil {
-		return nil, err
-	}
 	var servers []drops.End
+	flows := kerneltrace.Flows{Clients: r.Clients, Tunnels: r.Tunnels}
 	for _, t := range r.Servers {
 		proto, ok := protocols[t.Protocol]
 		if !ok || !t.At.IsValid() {
 			return nil, fmt.Errorf("%q %s is not what connections can be followed to", t.Protocol, t.At)
 		}
 		servers = append(servers, drops.End{Protocol: proto, At: t.At})
+		flows.Servers = append(flows.Servers, kerneltrace.End{Protocol: proto, At: t.At})
 	}
 	var err error
 	if f.follower, err = drops.Follow(servers, r.Clients); err != nil {
 		return nil, err
 	}
+	if err := f.find(&r, &flows); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
 	f.expiry = time.AfterFunc(Longest, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.expired = true
-		_ = f.follower.Close() // whoever asks is told that it is over
+		_ = f.close() // whoever asks is told that it is over
 	})
 	return f, nil
 }
 
-// find finds the network namespaces, and the names of their interfaces.
-func (f *Following) find(pods map[string]podns.Pod) error {
+// find finds the network namespaces, and the names of their interfaces, and has their rules traced.
+func (f *Following) find(r *Request, flows *kerneltrace.Flows) error {
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
 		return err
 	}
 	own := &place{interfaces: map[uint32]string{}}
 	own.begin()
+	if r.Rules {
+		own.trace(r.Root, *flows)
+	}
 	f.places[uint32(s.Ino)] = own //nolint:gosec // as the kernel has it (struct ns_common)
-	for name, pod := range pods {
+	inner := *flows
+	inner.Tunnels = nil // tunnels between nodes end at the node
+	for name, pod := range r.Pods {
 		f.unread[name] = ""
-		if err := f.add(name, pod); err != nil {
+		if err := f.add(name, pod, &inner); err != nil {
 			f.unread[name] = err.Error()
 		}
 	}
 	return nil
 }
 
-// add finds the network namespace of a pod. It is not kept: it ends with the pod.
-func (f *Following) add(name string, pod podns.Pod) error {
+// trace has the rules of the network namespace traced that the thread is in. root is as for traceRules.
+func (p *place) trace(root string, flows kerneltrace.Flows) {
+	var err error
+	if p.rules, err = traceRules(root, flows); err != nil {
+		p.untraced = err.Error()
+	}
+}
+
+// add finds the network namespace of a pod. It is not kept, but by the sockets of the trace, which end with that: it
+// ends with the pod.
+func (f *Following) add(name string, pod podns.Pod, flows *kerneltrace.Flows) error {
 	n, err := podns.Find(pod)
 	if err != nil {
 		return err
@@ -111,6 +132,7 @@ func (f *Following) add(name string, pod podns.Pod) error {
 	f.places[inode] = p
 	return n.Within(func() error {
 		p.begin()
+		p.trace("", *flows)
 		return nil
 	})
 }
@@ -144,7 +166,7 @@ func (f *Following) End(ctx context.Context, flows []snapshot.Flow) (*snapshot.F
 		return nil, fmt.Errorf("nobody has asked what was seen for %v, and it is gone", Longest)
 	}
 	seen, partial, err := f.follower.Stop()
-	if err != nil {
+	if err := errors.Join(err, f.endTraces()); err != nil {
 		return nil, err
 	}
 	out := &snapshot.Followed{Partial: partial, Pods: f.unread, Sights: []snapshot.Sight{}}
@@ -164,7 +186,7 @@ func (f *Following) End(ctx context.Context, flows []snapshot.Flow) (*snapshot.F
 		if at == nil {
 			continue // of other pods, or of other nodes that share this kernel
 		}
-		flow, answer, ok := flowOf(flows, s)
+		flow, answer, ok := flowOf(flows, s.Protocol, s.From, s.To)
 		if !ok {
 			continue
 		}
@@ -189,32 +211,44 @@ func (f *Following) rest(flows []snapshot.Flow, out *snapshot.Followed) {
 			p.after(flows, out)
 			continue
 		}
-		n, err := podns.Find(p.within)
-		if err != nil {
-			continue // it has ended
+		if err := p.afterPod(inode, flows, out); err != nil {
+			untraced(out, p.pod, err.Error()) // it has ended
 		}
-		if now, err := n.Inode(); err == nil && now == inode {
-			_ = n.Within(func() error { p.after(flows, out); return nil }) // what cannot be entered any more tells nothing
-		}
-		n.Close()
 	}
+	slices.SortStableFunc(out.Traced, func(a, b snapshot.Traced) int { return a.Flow - b.Flow })
 	slices.SortStableFunc(out.Counters, func(a, b snapshot.Counter) int { return strings.Compare(a.Pod, b.Pod) })
 	slices.SortStableFunc(out.Tracked, func(a, b snapshot.TrackedFlow) int { return a.Flow - b.Flow })
 	slices.SortStableFunc(out.Queues, func(a, b snapshot.Queue) int { return strings.Compare(a.Pod, b.Pod) })
+}
+
+// afterPod is after for a pod, if it is still there.
+func (p *place) afterPod(inode uint32, flows []snapshot.Flow, out *snapshot.Followed) error {
+	n, err := podns.Find(p.within)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if now, err := n.Inode(); err != nil || now != inode {
+		return errors.Join(errors.New("the pod has another network namespace now"), err)
+	}
+	return n.Within(func() error {
+		p.after(flows, out)
+		return nil
+	})
 }
 
 // maxPlaces is how many places in the kernel's code are named at most: each is compared with every symbol.
 const maxPlaces = 64
 
 // flowOf finds the flow of a packet among those asked for.
-func flowOf(flows []snapshot.Flow, s *drops.Seen) (flow int, answer, ok bool) {
+func flowOf(flows []snapshot.Flow, protocol uint8, from, to netip.AddrPort) (flow int, answer, ok bool) {
 	for i := range flows {
 		x := &flows[i]
 		switch {
-		case protocols[x.Protocol] != s.Protocol:
-		case slices.Contains(x.Clients, s.From) && slices.Contains(x.Servers, s.To):
+		case protocols[x.Protocol] != protocol:
+		case slices.Contains(x.Clients, from) && slices.Contains(x.Servers, to):
 			return i, false, true
-		case slices.Contains(x.Clients, s.To) && slices.Contains(x.Servers, s.From):
+		case slices.Contains(x.Clients, to) && slices.Contains(x.Servers, from):
 			return i, true, true
 		}
 	}
@@ -232,8 +266,33 @@ func (p *place) nameOf(index uint32) string {
 	return fmt.Sprintf("interface %d", index)
 }
 
+// endTraces ends the traces of rules, all at once.
+func (f *Following) endTraces() error {
+	var err error
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, p := range f.places {
+		if p.rules == nil {
+			continue
+		}
+		wg.Go(func() {
+			e := p.rules.finish()
+			mu.Lock()
+			defer mu.Unlock()
+			err = errors.Join(err, e)
+		})
+	}
+	wg.Wait()
+	return err
+}
+
+// close gives up what the kernel holds.
+func (f *Following) close() error { return errors.Join(f.follower.Close(), f.endTraces()) }
+
 // Close ends the following where nobody asks for what was seen. It may be called more than once.
 func (f *Following) Close() error {
 	f.expiry.Stop()
-	return f.follower.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.close()
 }

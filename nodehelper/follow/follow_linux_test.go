@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,33 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
+// run runs commands, in a network namespace or in the test's own.
+func run(t *testing.T, ns *testutil.Namespace, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if words := strings.Fields(l); ns != nil {
+			ns.Run(t, words...)
+		} else {
+			testutil.Run(t, "", words...)
+		}
+	}
+}
+
+// clientAndPod are two network namespaces with this one, the node's, between them: 10.246.1.9 and 10.246.2.9.
+func clientAndPod(t *testing.T) (client, pod *testutil.Namespace) {
+	t.Helper()
+	client, pod = testutil.NewNamespace(t), testutil.NewNamespace(t)
+	run(t, nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
+	for i, ns := range []*testutil.Namespace{client, pod} {
+		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.246.%d.", i+1)
+		run(t, nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
+			"ip addr add "+network+"1/24 dev "+dev)
+		run(t, ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+network+"9/24 dev eth0",
+			"ip addr add "+network+"10/24 dev eth0", "ip route add default via "+network+"1")
+	}
+	return client, pod
+}
+
 // A node between a client and a pod: what its kernel saw of connections that were made for real, healthy and with
 // faults, in the node's network namespace and in the pod's; and nothing of other connections.
 func TestWhatTheKernelSaw(t *testing.T) {
@@ -28,26 +56,7 @@ func TestWhatTheKernelSaw(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "sysctl") {
 		return
 	}
-	run := func(ns *testutil.Namespace, lines ...string) {
-		t.Helper()
-		for _, l := range lines {
-			words := strings.Fields(l)
-			if ns != nil {
-				ns.Run(t, words...)
-			} else {
-				testutil.Run(t, "", words...)
-			}
-		}
-	}
-	client, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
-	run(nil, "ip link set lo up", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0")
-	for i, ns := range []*testutil.Namespace{client, pod} {
-		dev, network := fmt.Sprintf("veth%d", i+1), fmt.Sprintf("10.246.%d.", i+1)
-		run(nil, "ip link add "+dev+" type veth peer name eth0 netns "+ns.PID, "ip link set "+dev+" up",
-			"ip addr add "+network+"1/24 dev "+dev)
-		run(ns, "ip link set lo up", "ip link set eth0 up", "ip addr add "+network+"9/24 dev eth0",
-			"ip addr add "+network+"10/24 dev eth0", "ip route add default via "+network+"1")
-	}
+	client, pod := clientAndPod(t)
 	at := netip.MustParseAddrPort("10.246.2.9:8080")
 	full := netip.MustParseAddrPort("10.246.2.9:9090")
 	var listener net.Listener
@@ -87,6 +96,7 @@ func TestWhatTheKernelSaw(t *testing.T) {
 		accepted bool
 		want     []string // "PLACE HOW INTERFACE request|answer", or with the reason in place of an interface
 		not      []string
+		rules    []string // all that the traces of rules tell: "PLACE HOOK passed|dropped|stayed RULE request|answer"
 		counters []string // that rise
 		waiting  int      // at the pod's socket
 	}{
@@ -96,22 +106,28 @@ func TestWhatTheKernelSaw(t *testing.T) {
 				"node in veth1 request", "node out veth2 request", "pod in eth0 request", "pod out eth0 answer",
 				"node in veth2 answer", "node out veth1 answer",
 			},
+			rules: []string{
+				"node postrouting passed request", "node postrouting passed answer", "pod input passed request",
+				"pod postrouting passed answer",
+			},
 		},
 		{
 			name: "the node drops it", to: at, do: []string{
 				"nft add table ip t", "nft add chain ip t f { type filter hook forward priority 0; }",
 				"nft add rule ip t f ip daddr 10.246.2.9 drop",
 			}, undo: []string{"nft delete table ip t"},
-			want: []string{"node in veth1 request", "node dropped NETFILTER_DROP request"},
-			not:  []string{"node out veth2 request", "pod in eth0 request"},
+			want:  []string{"node in veth1 request", "node dropped NETFILTER_DROP request"},
+			not:   []string{"node out veth2 request", "pod in eth0 request"},
+			rules: []string{"node forward dropped ip t f 1 request"},
 		},
 		{
 			name: "the pod drops it", to: at, do: []string{
 				"pod nft add table ip t", "pod nft add chain ip t f { type filter hook input priority 0; }",
 				"pod nft add rule ip t f tcp dport 8080 drop",
 			}, undo: []string{"pod nft delete table ip t"},
-			want: []string{"pod in eth0 request", "pod dropped NETFILTER_DROP request"},
-			not:  []string{"pod out eth0 answer"},
+			want:  []string{"pod in eth0 request", "pod dropped NETFILTER_DROP request"},
+			not:   []string{"pod out eth0 answer"},
+			rules: []string{"node postrouting passed request", "pod input dropped ip t f 1 request"},
 		},
 		{
 			name: "the pod drops the answer at output", to: at, do: []string{
@@ -120,14 +136,19 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			}, undo: []string{"pod nft delete table ip t"},
 			want: []string{"pod in eth0 request", "pod dropped NETFILTER_DROP answer"},
 			not:  []string{"pod out eth0 answer"},
+			rules: []string{
+				"node postrouting passed request", "pod input passed request", "pod output dropped ip t f 1 answer",
+			},
 		},
 		{
 			name: "nobody listens", to: netip.MustParseAddrPort("10.246.2.9:7070"),
-			want: []string{"pod dropped NO_SOCKET request", "pod out eth0 answer reset"},
+			want:  []string{"pod dropped NO_SOCKET request", "pod out eth0 answer reset"},
+			rules: []string{"node postrouting passed request", "pod input passed request"},
 		},
 		{
 			name: "the queue is full", to: full, want: []string{"pod in eth0 request"},
 			not:      []string{"pod out eth0 answer"},
+			rules:    []string{"node postrouting passed request", "pod input passed request"},
 			counters: []string{"pod TcpExt ListenOverflows", "pod TcpExt ListenDrops"}, waiting: 1,
 		},
 		{
@@ -137,13 +158,18 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			}, undo: []string{"nft delete table ip t"},
 			want: []string{"pod out eth0 answer", "node in veth2 answer", "node dropped NETFILTER_DROP answer"},
 			not:  []string{"node out veth1 answer"},
+			rules: []string{
+				"node postrouting passed request", "node forward dropped ip t f 1 answer", "pod input passed request",
+				"pod postrouting passed answer",
+			},
 		},
 		{
 			name: "the reverse path filter", to: at,
-			do:   []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=1", "ip route add 10.246.1.9/32 dev veth2"},
-			undo: []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=0", "ip route del 10.246.1.9/32 dev veth2"},
-			want: []string{"node in veth1 request", "node dropped IP_RPFILTER request"},
-			not:  []string{"pod in eth0 request"},
+			do:    []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=1", "ip route add 10.246.1.9/32 dev veth2"},
+			undo:  []string{"sysctl -qw net.ipv4.conf.veth1.rp_filter=0", "ip route del 10.246.1.9/32 dev veth2"},
+			want:  []string{"node in veth1 request", "node dropped IP_RPFILTER request"},
+			not:   []string{"pod in eth0 request"},
+			rules: []string{"node prerouting passed request"},
 		},
 		{
 			name: "the reverse path filter, of the answer", to: at,
@@ -157,8 +183,12 @@ func TestWhatTheKernelSaw(t *testing.T) {
 				"sysctl -qw net.ipv4.conf.veth2.rp_filter=0", "ip rule del fwmark 7 lookup 100",
 				"ip route flush table 100", "ip route del 10.246.2.9/32 dev veth1", "nft delete table ip t",
 			},
-			want:     []string{"pod out eth0 answer", "node dropped IP_RPFILTER answer"},
-			not:      []string{"node out veth1 answer"},
+			want: []string{"pod out eth0 answer", "node dropped IP_RPFILTER answer"},
+			not:  []string{"node out veth1 answer"},
+			rules: []string{
+				"node postrouting passed request", "node prerouting passed answer", "pod input passed request",
+				"pod postrouting passed answer",
+			},
 			counters: []string{"node TcpExt IPReversePathFilter"},
 		},
 	} {
@@ -166,9 +196,9 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			change := func(lines []string) {
 				for _, l := range lines {
 					if rest, ok := strings.CutPrefix(l, "pod "); ok {
-						run(pod, rest)
+						run(t, pod, rest)
 					} else {
-						run(nil, l)
+						run(t, nil, l)
 					}
 				}
 			}
@@ -181,6 +211,7 @@ func TestWhatTheKernelSaw(t *testing.T) {
 					"shop/web":  {Addresses: []netip.Addr{at.Addr()}},
 					"shop/gone": {Addresses: []netip.Addr{netip.MustParseAddr("10.246.2.77")}},
 				},
+				Rules: true, Root: t.TempDir(),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -247,6 +278,9 @@ func TestWhatTheKernelSaw(t *testing.T) {
 					t.Errorf("%+v", x)
 				}
 			}
+			if rules := rulesOf(got); !sameTexts(rules, tt.rules) || len(got.Untraced) > 0 {
+				t.Errorf("rules: %q %v", rules, got.Untraced)
+			}
 			for _, want := range tt.want {
 				if !slices.Contains(seen, want) {
 					t.Errorf("%q was not seen: %q", want, seen)
@@ -262,6 +296,41 @@ func TestWhatTheKernelSaw(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rulesOf writes what the traces of rules tell, without how often.
+func rulesOf(got *snapshot.Followed) (out []string) {
+	for i := range got.Traced {
+		s := &got.Traced[i]
+		words := []string{"node", s.Hook, "stayed"}
+		if s.Pod != "" {
+			words[0] = "pod"
+		}
+		switch {
+		case s.Dropped:
+			words[2] = "dropped"
+		case s.Passed:
+			words[2] = "passed"
+		}
+		if l := s.Last; l != nil {
+			words = append(words, l.Family, l.Table, l.Chain, strconv.Itoa(l.Rule))
+		}
+		if s.Outer {
+			words = append(words, "outer")
+		}
+		if s.Answer {
+			words = append(words, "answer")
+		} else {
+			words = append(words, "request")
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	return out
+}
+
+// sameTexts compares two lists without their order.
+func sameTexts(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
 // ports gives each connection a port of its own.

@@ -29,9 +29,10 @@ type Event struct {
 	To      string // the chain of a jump or goto
 	Mark    uint32
 	In, Out uint32 // indices of interfaces; 0 if there is none
-	// Source and Destination are those of the packet. They are zero if the event has no headers, which the first event
-	// of each base chain has.
+	// Source, Destination and Protocol (unix.IPPROTO_…) are those of the packet. They are zero if the event has no
+	// headers, which the first event of each base chain has.
 	Source, Destination netip.AddrPort
+	Protocol            uint8
 }
 
 // Policy tells whether the base chain's policy was applied.
@@ -137,9 +138,11 @@ func (e *Event) parseHeaders(network, transport []byte) {
 	src, dst := binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:])
 	switch {
 	case network[0]>>4 == 4:
+		e.Protocol = network[9]
 		e.Source = netip.AddrPortFrom(netip.AddrFrom4([4]byte(network[12:16])), src)
 		e.Destination = netip.AddrPortFrom(netip.AddrFrom4([4]byte(network[16:20])), dst)
 	case len(network) >= 40:
+		e.Protocol = network[6]
 		e.Source = netip.AddrPortFrom(netip.AddrFrom16([16]byte(network[8:24])), src)
 		e.Destination = netip.AddrPortFrom(netip.AddrFrom16([16]byte(network[24:40])), dst)
 	}

@@ -60,14 +60,10 @@ func (l *Listener) Read(last func(*Event) bool, timeout time.Duration) ([]Event,
 func (l *Listener) until(last func(*Event) bool, quiet time.Duration) ([]Event, error) {
 	var out []Event
 	for {
-		datagram, err := l.conn.Receive(quiet)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		events, err := l.Next(quiet)
+		if errors.Is(err, ErrTimeout) {
 			return out, nil
 		}
-		if err != nil {
-			return out, err
-		}
-		events, err := parse(datagram)
 		if err != nil {
 			return out, err
 		}
@@ -76,4 +72,17 @@ func (l *Listener) until(last func(*Event) bool, quiet time.Duration) ([]Event, 
 			return out, nil
 		}
 	}
+}
+
+// Next returns the events that come together next. The error is [ErrTimeout] if none come for the time of timeout,
+// which may be 0, and unix.ENOBUFS if events were lost.
+func (l *Listener) Next(timeout time.Duration) ([]Event, error) {
+	datagram, err := l.conn.Receive(timeout)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, ErrTimeout
+	}
+	if err != nil {
+		return nil, err
+	}
+	return parse(datagram)
 }

@@ -232,18 +232,28 @@ func loadMeta(key uint32) netlink.Attribute {
 
 // loadPayload loads bits of a header into the first register. The offset is in bytes.
 func loadPayload(header, offset uint32, bits int) netlink.Attribute {
+	return load(header, offset, bits, unix.NFT_REG_1)
+}
+
+// load loads bits of a header into the registers that begin with this one. The offset is in bytes.
+func load(header, offset uint32, bits int, to uint32) netlink.Attribute {
 	return expression("payload",
-		netlink.Uint32(unix.NFTA_PAYLOAD_DREG, unix.NFT_REG_1),
+		netlink.Uint32(unix.NFTA_PAYLOAD_DREG, to),
 		netlink.Uint32(unix.NFTA_PAYLOAD_BASE, header),
 		netlink.Uint32(unix.NFTA_PAYLOAD_OFFSET, offset),
 		netlink.Uint32(unix.NFTA_PAYLOAD_LEN, uint32(bits/8))) //nolint:gosec // at most 128 bits
 }
 
 // equal compares the first register.
-func equal(with []byte) netlink.Attribute {
+func equal(with []byte) netlink.Attribute { return compared(unix.NFT_CMP_EQ, with) }
+
+// different is the opposite of equal.
+func different(from []byte) netlink.Attribute { return compared(unix.NFT_CMP_NEQ, from) }
+
+func compared(how uint32, with []byte) netlink.Attribute {
 	return expression("cmp",
 		netlink.Uint32(unix.NFTA_CMP_SREG, unix.NFT_REG_1),
-		netlink.Uint32(unix.NFTA_CMP_OP, unix.NFT_CMP_EQ),
+		netlink.Uint32(unix.NFTA_CMP_OP, how),
 		value(unix.NFTA_CMP_DATA, with))
 }
 

@@ -322,29 +322,6 @@ func TestProbesLostBeforeConnectionTrackingWereSentNowhere(t *testing.T) {
 	}
 }
 
-func TestCountersOfConnectionTracking(t *testing.T) {
-	for text, want := range map[string]string{
-		"entries  clashres found new invalid ignore delete chainlength insert insert_failed drop early_drop\n" +
-			"00000010 00 00 00 0000000f 00 00 00 00 00000002 00000001 00\n" +
-			"00000010 00 00 00 00000001 00 00 00 00 00000010 00000000 00\n": "16 18 1",
-		"entries found\n00000010 00\n":        "none",
-		"":                                    "none",
-		"invalid insert_failed drop\n00 00\n": "none",
-		"invalid insert_failed drop\nx 0 0\n": "none",
-		"invalid insert_failed drop\n":        "0 0 0",
-	} {
-		got := "none"
-		if c := countersOf(text); c != nil {
-			got = strings.Join(
-				[]string{strconv.Itoa(int(c.Invalid)), strconv.Itoa(int(c.InsertFailed)), strconv.Itoa(int(c.Drop))}, " ",
-			)
-		}
-		if got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
-}
-
 // traffic opens connections of others, 1,000 a second as far as the machine gets that far, until end is called: none
 // may fail.
 func traffic(t *testing.T, to string) (end func()) {

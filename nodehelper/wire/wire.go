@@ -108,6 +108,10 @@ type FollowParams struct {
 	Servers []snapshot.FollowTarget `json:"servers"`
 	Clients []netip.Addr            `json:"clients"` // addresses, as they are behind translations, too
 	Pods    map[string]PodParams    `json:"pods,omitempty"`
+	// Rules: the kernel traces the rules of the node's network namespace, too. Where probes are made it does so anyway.
+	Rules bool `json:"rules,omitempty"`
+	// Tunnels are the ports of UDP at which the node takes packets of VXLAN.
+	Tunnels []uint16 `json:"tunnels,omitempty"`
 }
 
 // FollowedParams say of which connections to tell.

@@ -241,3 +241,26 @@ func TestTheNameIsNoPartOfTheConnection(t *testing.T) {
 		t.Errorf("%+v, without the name %+v", with, without)
 	}
 }
+
+// How far packets came through the rules of a segment is told where all is asked for, and nowhere else.
+func TestRulesThatTheKernelTraced(t *testing.T) {
+	r := followedReports()["end-to-end"]
+	list := r.Nodes[0].Paths[0].Segments
+	k := slices.IndexFunc(list, func(s report.Segment) bool { return s.Segment == report.SegmentEndpointNode })
+	list[k].Seen = &report.SegmentSeen{
+		Connections: 2, Passed: 2,
+		Rules: []report.SegmentRules{{
+			Place: "node b", Packet: "request", Hook: "postrouting", Passed: true, Packets: 2,
+			Last: report.Evidence{Where: rule("filter", "FORWARD", 3)},
+		}},
+		Untraced: []string{"pod shop/web: no nf_tables"},
+	}
+	const want = "; by the kernel's trace node b: 2 × request, passed the hook postrouting, last met filter FORWARD " +
+		"rule 3; rules are not all traced: pod shop/web: no nf_tables"
+	if wide := render(t, "wide", r, view(0)); strings.Count(wide, want) != 1 {
+		t.Error(wide)
+	}
+	if table := render(t, "table", r, view(0)); strings.Contains(table, "by the kernel's trace") {
+		t.Error(table)
+	}
+}

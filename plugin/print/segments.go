@@ -66,7 +66,7 @@ func (t *text) segments(paths []report.Path) {
 			}
 			endpoint = s.Endpoint
 			tab.add(shown, namesOf(p.Segments[at:at+n]), placesOf(p.Segments[at:at+n]), segmentStatus(s),
-				seenText(p.Segments[at:at+n]), p.Segments[at+n-1].Message)
+				seenText(p.Segments[at:at+n]), t.whatText(&p.Segments[at+n-1]))
 			colors = append(colors, segmentColor(s))
 			at += n
 		}
@@ -86,6 +86,21 @@ func seenText(list []report.Segment) string {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d pass", seen.Passed, seen.Connections)
+}
+
+// whatText is what is said of a segment, and with all that was asked for how far packets came through its rules.
+func (t *text) whatText(s *report.Segment) string {
+	out := s.Message
+	if s.Seen == nil || !t.wide {
+		return out
+	}
+	for i := range s.Seen.Rules {
+		out += "; by the kernel's trace " + s.Seen.Rules[i].String()
+	}
+	for _, why := range s.Seen.Untraced {
+		out += "; rules are not all traced: " + why
+	}
+	return out
 }
 
 // segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below.

@@ -49,7 +49,11 @@ func (f *followings) begin(ctx context.Context, targets []snapshot.ProbeTarget) 
 	begun := map[string]bool{}
 	var mu sync.Mutex
 	f.each(func(node string) {
-		params := wire.FollowParams{Servers: run.Servers, Clients: run.Clients, Pods: map[string]wire.PodParams{}}
+		params := wire.FollowParams{
+			Servers: run.Servers, Clients: run.Clients, Pods: map[string]wire.PodParams{},
+			// On the client's node the rules that connections meet are traced with these, one after the other.
+			Rules: node != f.ends.Client, Tunnels: run.Tunnels[node],
+		}
 		for _, p := range f.pods[node] {
 			params.Pods[p.name] = p.params
 		}

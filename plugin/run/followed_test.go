@@ -66,7 +66,7 @@ func TestFollowings(t *testing.T) {
 	}
 	end := f.begin(t.Context(), targets)
 	if len(began.Servers) != 2 || !slices.Contains(began.Clients, from) || len(began.Pods) != 1 ||
-		len(began.Pods[pod].UIDs) == 0 {
+		len(began.Pods[pod].UIDs) == 0 || began.Rules {
 		t.Errorf("%+v", began)
 	}
 	s.helper = followed

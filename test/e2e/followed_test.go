@@ -14,7 +14,8 @@ import (
 )
 
 // The kernels of the endpoints' nodes say what they saw of real connections from a pod: all of them pass where nothing
-// is wrong; and where a node drops them, they are lost there, by its kernel's own word.
+// is wrong; and where a node drops them, they are lost there, by its kernel's own word. Its trace says which rules they
+// come to, there and in the pod.
 func TestKernelsOfEndpointsNodes(t *testing.T) {
 	traced := func() result { return endToEnd(t, app, "client", "--live", "--probes", "12") }
 	behind := func(r *report.Report) (out []*report.Segment) {
@@ -37,34 +38,54 @@ func TestKernelsOfEndpointsNodes(t *testing.T) {
 			if s.Verdict != report.SegmentRight || s.Seen == nil || s.Seen.Connections == 0 ||
 				s.Seen.Passed != s.Seen.Connections {
 				t.Errorf("%+v %+v", s, s.Seen)
+				continue
 			}
+			through(t, s)
 		}
 		if len(all) == 0 {
 			t.Errorf("%s", r)
 		}
 	}
 	healthy()
-	s := siteOf(t, nodes[1])
-	rule := []string{"FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"}
-	s.run(append([]string{s.program, "-t", "filter", "-I"}, rule...)...)
-	r := traced()
-	s.run(append([]string{s.program, "-t", "filter", "-D"}, rule...)...)
-	found := false
-	for _, s := range behind(&r.report) {
-		if s.Place != "node "+nodes[1] || s.Segment != report.SegmentEndpointNode {
-			continue
+	for _, node := range nodes[1:] {
+		s := siteOf(t, node)
+		rule := []string{"FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"}
+		s.run(append([]string{s.program, "-t", "filter", "-I"}, rule...)...)
+		r := traced()
+		s.run(append([]string{s.program, "-t", "filter", "-D"}, rule...)...)
+		found := false
+		for _, s := range behind(&r.report) {
+			if s.Place != "node "+node || s.Segment != report.SegmentEndpointNode {
+				continue
+			}
+			found = true
+			said := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
+				return strings.Contains(e.Text, "the kernel, of") && strings.Contains(e.Text, "filter FORWARD rule 1")
+			})
+			cited := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
+				return e.Where.Chain == "FORWARD" && e.Where.Rule == 1 && strings.Contains(e.Text, "--dport 8080 -j DROP")
+			})
+			if s.Code != endtoend.EndpointNodeDrops || !s.Lost || s.Seen == nil || s.Seen.Passed != 0 || !said || !cited {
+				t.Errorf("%+v %+v", s, s.Seen)
+			}
 		}
-		found = true
-		said := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
-			return strings.Contains(e.Text, "the kernel, of") && strings.Contains(e.Text, "NETFILTER_DROP")
-		})
-		if s.Code != endtoend.EndpointNodeDrops || !s.Lost || s.Seen == nil || s.Seen.Passed != 0 || !said {
-			t.Errorf("%+v", s)
+		if !found {
+			t.Errorf("%s", r)
 		}
-	}
-	if !found {
-		t.Errorf("%s", r)
 	}
 	healthy()
 	noHelperPods(t)
+}
+
+// through checks that the kernel's trace has requests pass the rules of an endpoint's node, and of its pod.
+func through(t *testing.T, s *report.Segment) {
+	t.Helper()
+	hook := map[string]string{report.SegmentEndpointNode: "postrouting", report.SegmentEndpointPod: "input"}[s.Segment]
+	if hook == "" || s.Segment == report.SegmentEndpointNode && s.Place == "node "+nodes[0] {
+		return // the rules of the client's node are traced with its connections
+	}
+	if len(s.Seen.Rules) != 1 || len(s.Seen.Untraced) > 0 || s.Seen.Rules[0].Hook != hook || !s.Seen.Rules[0].Passed ||
+		s.Seen.Rules[0].Packet != "request" || s.Seen.Rules[0].Packets < s.Seen.Connections {
+		t.Errorf("%s: %+v", s.Place, s.Seen)
+	}
 }

@@ -34,6 +34,9 @@ func (f *follower) answer() report.Segment {
 		v := &veth{
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
 		}
+		if client := f.Client.Pods[f.Pod]; f.sameNode() && client != nil {
+			v.beside = client.State
+		}
 		s, in, ok := v.leavesPod(&sent.Packet)
 		if !ok {
 			s.Message = back + ": " + s.Message

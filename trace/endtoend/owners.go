@@ -101,9 +101,9 @@ func ownerNamed(list []named, name string) string {
 	return ""
 }
 
-// ownerOf names who a rule belongs to, by the name of its chain or table, else by its comment; "" where none tells. Of
+// OwnerOf names who a rule belongs to, by the name of its chain or table, else by its comment; "" where none tells. Of
 // a policy it says who may have set it.
-func ownerOf(at netfilter.Ref) string {
+func OwnerOf(at netfilter.Ref) string {
 	if at.Chain == nil {
 		return ""
 	}

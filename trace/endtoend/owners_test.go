@@ -73,7 +73,7 @@ func TestOwnersOfRules(t *testing.T) {
 		at := netfilter.Ref{
 			Chain: &netfilter.Chain{Table: table, Name: c.chain}, Rule: &netfilter.Rule{Comment: c.comment},
 		}
-		if got := ownerOf(at); got != c.want {
+		if got := OwnerOf(at); got != c.want {
 			t.Errorf("%s %s %q: %q, want %q", c.table, c.chain, c.comment, got, c.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestOwnersOfPolicies(t *testing.T) {
 		for _, name := range c.others {
 			table.Chains = append(table.Chains, &netfilter.Chain{Table: table, Name: name})
 		}
-		if got := ownerOf(netfilter.Ref{Chain: base}); got != c.want {
+		if got := OwnerOf(netfilter.Ref{Chain: base}); got != c.want {
 			t.Errorf("%s beside %v: %q, want %q", c.chain, c.others, got, c.want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestOwnersOfCapturedRules(t *testing.T) {
 		}
 		for _, table := range tables {
 			for _, c := range table.Chains {
-				if got := ownerOf(netfilter.Ref{Chain: c, Rule: &netfilter.Rule{}}); c.Base == nil && !strings.Contains(got, want) {
+				if got := OwnerOf(netfilter.Ref{Chain: c, Rule: &netfilter.Rule{}}); c.Base == nil && !strings.Contains(got, want) {
 					t.Errorf("%s: %s is of %q", file, c.Name, got)
 				}
 			}

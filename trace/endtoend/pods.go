@@ -72,7 +72,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			e := c.Cite(by)
 			s := unknown(segment, place, c.Client.Name, enter("iptables-save -t nat"),
 				"%s sends the packet to a proxy in the pod (%s): where that one connects to is not known here",
-				e.Where.String(), cmp.Or(ownerOf(by), "of an owner that is not known"))
+				e.Where.String(), cmp.Or(OwnerOf(by), "of an owner that is not known"))
 			s.Evidence = []report.Evidence{e}
 			return s, nil
 		}
@@ -167,7 +167,7 @@ func (f *follower) endpointPod() report.Segment {
 		s.Code = EndpointNotListening
 		s.Message = fmt.Sprintf("%s sends the packet to a proxy in the pod (%s), and nothing listens at its port %d: "+
 			"connections are refused", e.Where.String(),
-			cmp.Or(ownerOf(end.Packet.DNATBy), "of an owner that is not known"), at.Port())
+			cmp.Or(OwnerOf(end.Packet.DNATBy), "of an owner that is not known"), at.Port())
 		s.Evidence = append([]report.Evidence{e}, s.Evidence...)
 		return s
 	}
@@ -176,7 +176,7 @@ func (f *follower) endpointPod() report.Segment {
 	}
 	s = unknown(segment, place, f.to.Node, enter("ss -ltnup"),
 		"%s sends the packet to a proxy in the pod, at port %d (%s): %s; where that one connects to is not known here",
-		e.Where.String(), at.Port(), cmp.Or(ownerOf(end.Packet.DNATBy), "of an owner that is not known"), s.Message)
+		e.Where.String(), at.Port(), cmp.Or(OwnerOf(end.Packet.DNATBy), "of an owner that is not known"), s.Message)
 	s.Evidence = []report.Evidence{e}
 	return s
 }

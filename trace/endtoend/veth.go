@@ -26,7 +26,9 @@ type veth struct {
 	noRoute  string // the code where packets cannot pass
 	// translated tells whether the node translates the packet's destination as it comes in; nil: it does not.
 	translated func() bool
-	hop, from  netip.Addr
+	// beside is another pod of the node that packets may go to without it, over the bridge of both; nil for none.
+	beside    *nodestate.State
+	hop, from netip.Addr
 }
 
 // bridge is the node's interface that has packets of the pod come in: the bridge that the pair's end is a port of, or
@@ -56,7 +58,7 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 	case !known:
 		return s, in, true
 	case there && e.MAC != "" && !e.Failed: // somebody has answered, or a person or a program has set it
-		if v.ofNode(e.MAC) {
+		if v.ofNode(e.MAC) || v.ofBeside(e.MAC) {
 			return s, in, true
 		}
 		s, ok = v.elsewhere(in, e.MAC, show, local, e.State == "PERMANENT")
@@ -146,6 +148,18 @@ func (v *veth) ofNode(mac string) bool {
 	return v.node.Host.MAC(v.bridge()) == "" || slices.ContainsFunc(v.node.Host.Devs(), func(d string) bool {
 		return strings.EqualFold(v.node.Host.MAC(d), mac)
 	})
+}
+
+// ofBeside tells whether a link-layer address is that of the pod beside this one, whose address the next hop is: both
+// are behind one bridge. What the bridge does with such packets the walk through the node says.
+func (v *veth) ofBeside(mac string) bool {
+	if v.beside == nil {
+		return false
+	}
+	dev := v.beside.Host.DevOf(v.hop)
+	bridge := v.node.Host.Master(v.end)
+	return dev != "" && strings.EqualFold(v.beside.Host.MAC(dev), mac) && bridge != "" &&
+		v.node.Host.Master(v.beside.Host.PeerIn(v.node.Host, dev)) == bridge
 }
 
 // answersForOthers tells whether the node, or a neighbour behind its bridge, may answer for a next hop that is none of

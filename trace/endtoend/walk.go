@@ -103,7 +103,7 @@ func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
 	t := &trouble{}
 	if o.Where.Chain != nil {
 		t.evidence = []report.Evidence{c.Cite(o.Where)}
-		t.owner = ownerOf(o.Where)
+		t.owner = OwnerOf(o.Where)
 	}
 	at := ""
 	if o.Where.Chain != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -31,6 +32,8 @@ type Followed struct {
 	Clients []netip.Addr            // from which addresses
 	Nodes   map[string]*snapshot.Followed
 	Flows   []snapshot.Flow // which the sights are of
+	// Tunnels are, by node, the ports of UDP at which it takes packets of VXLAN.
+	Tunnels map[string][]uint16
 
 	of []probeOf // of each flow
 }
@@ -48,12 +51,13 @@ const (
 	maxClients   = 16
 	flowsOfEach  = 6 // connections to one endpoint
 	maxFlowsSeen = 200
+	maxTunnels   = 8
 )
 
 // Follow says which connections to have the nodes' kernels follow while targets are connected to: to the frontends and
 // to the endpoints that are followed, from the client, whose address its node may translate to its own.
 func Follow(ends *Ends, targets []snapshot.ProbeTarget) *Followed {
-	out := &Followed{Nodes: map[string]*snapshot.Followed{}}
+	out := &Followed{Nodes: map[string]*snapshot.Followed{}, Tunnels: map[string][]uint16{}}
 	v := ends.Visited[ends.Client]
 	if v == nil || v.State == nil {
 		return out
@@ -76,7 +80,23 @@ func Follow(ends *Ends, targets []snapshot.ProbeTarget) *Followed {
 		out.Servers = append(out.Servers, server)
 		client(netfilter.SourceFor(v.State.Host, proto, t.To))
 	}
+	for name, v := range ends.Visited {
+		if v.State != nil {
+			out.Tunnels[name] = tunnelPorts(v.State)
+		}
+	}
 	return out
+}
+
+// tunnelPorts are the ports of UDP at which a node takes packets of VXLAN.
+func tunnelPorts(s *nodestate.State) (ports []uint16) {
+	for _, dev := range s.Host.VXLANs() {
+		v, _ := s.Host.VXLAN(dev)
+		if v.Port != 0 && !slices.Contains(ports, v.Port) && len(ports) < maxTunnels {
+			ports = append(ports, v.Port)
+		}
+	}
+	return ports
 }
 
 // protocolNumbers are those of protocols that connections are made by.
@@ -126,7 +146,10 @@ type fate struct {
 	text   string // what was seen of it there
 	// discarded: the kernel says that it discarded a packet; else it is missed at the next place.
 	discarded bool
-	around    []string // what else was read there
+	rule      report.Evidence               // the rule that did so, by the kernel's trace; zero where none is named
+	owner     string                        // who owns it
+	around    []string                      // what else was read there
+	seen      map[string]report.SegmentSeen // by segment: how far its packets came through rules
 }
 
 // behindNode are the segments behind the client's node, in their order.
@@ -142,6 +165,7 @@ type watched struct {
 	clientPod  string
 	to         *endtoend.Endpoint
 	flow       int
+	nodes      map[string]*endtoend.Node // what was read of them
 	clientSaw  *snapshot.Followed
 	clientPart []snapshot.Sight
 	serverPart []snapshot.Sight
@@ -199,6 +223,9 @@ func (w *watched) fate() (f fate, ok bool) {
 	if f, ok := w.discarded(); ok {
 		return f, true
 	}
+	if f, ok := w.discardedByRule(); ok {
+		return f, true
+	}
 	if server.Partial || w.clientSaw.Partial {
 		return f, false // what was not kept is no evidence
 	}
@@ -208,15 +235,23 @@ func (w *watched) fate() (f fate, ok bool) {
 // discarded finds the packet that a kernel says to have discarded.
 func (w *watched) discarded() (f fate, ok bool) {
 	at := func(node, segment string, s *snapshot.Sight) (fate, bool) {
-		place := placeOf(node, s.Pod)
+		f := fate{passed: slices.Index(behindNode, segment), lost: true, place: placeOf(node, s.Pod), discarded: true}
 		l := report.Lost{Reason: s.Reason, Function: s.Function, Interface: s.Interface, Packet: requestPacket}
 		if s.Answer {
 			l.Packet = answerPacket
 		}
-		return fate{
-			passed: slices.Index(behindNode, segment), lost: true, place: place, discarded: true,
-			text: lostText(&l),
-		}, true
+		after := ""
+		if slices.Contains(netfilterDropped, s.Reason) {
+			if by := w.dropper(node, s.Pod, s.Answer); by != nil {
+				w.byRule(&f, node, by)
+				l.Where = f.rule.Where
+			} else if last := w.lastLegacy(node, s.Pod, s.Answer); last != nil {
+				w.byRule(&f, node, last)
+				after = "; the last rule that it met is " + f.rule.Where.String()
+			}
+		}
+		f.text = lostText(&l) + after
+		return f, true
 	}
 	isLost := func(s *snapshot.Sight) bool { return s.How == snapshot.SightDropped && !s.Answer }
 	if s := first(w.serverPart, isLost); s != nil {
@@ -280,6 +315,9 @@ func (w *watched) missed() (f fate, ok bool) {
 		if s.Pod == w.clientPod && w.clientPod != "" && s.How == snapshot.SightIn {
 			return f, false // it has come back: too late, or another one
 		}
+		if f, ok := w.answerInTunnel(); ok && node == w.to.Node {
+			return f, true
+		}
 		return lost(report.SegmentAnswer, placeOf(node, s.Pod), "the answer was last seen %s", sightText(s))
 	case entered != nil && x.Result == snapshot.ProbeSent:
 		return fate{passed: len(behindNode)}, true // UDP: nothing has to answer
@@ -294,8 +332,11 @@ func (w *watched) missed() (f fate, ok bool) {
 		return lost(report.SegmentEndpointNode, placeOf(w.to.Node, ""),
 			"the request was last seen %s, and did not come to the pod", sightText(came))
 	case left != nil:
+		if f, ok := w.beforeTunnelEnd(); ok {
+			return f, true
+		}
 		return lost(report.SegmentNetwork, placeOf(w.client, "")+" to "+placeOf(w.to.Node, ""),
-			"the request left %s %s, and did not come to %s", w.client, sightText(left), w.to.Node)
+			"the request left %s %s, and did not come to %s%s", w.client, sightText(left), w.to.Node, w.noTunnelPacket())
 	}
 	return f, false // it did not leave the client's node
 }
@@ -331,13 +372,14 @@ func (t *tour) seenOf(p *report.Path, to *endtoend.Endpoint) (out []fate) {
 				}
 				w := &watched{
 					Followed: run, client: t.ends.Client, clientPod: t.ends.Pod, to: to, flow: i,
-					clientSaw: run.Nodes[t.ends.Client],
+					clientSaw: run.Nodes[t.ends.Client], nodes: t.nodes,
 				}
 				w.clientPart, w.serverPart = run.sights(t.ends.Client, i), run.sights(to.Node, i)
 				if got, ok := w.fate(); ok {
 					if got.lost {
 						got.around = w.around(behindNode[got.passed])
 					}
+					got.seen = w.rulesSeen(len(out) == 0)
 					out = append(out, got)
 				}
 			}
@@ -359,138 +401,4 @@ func (f *Followed) sights(node string, flow int) (out []snapshot.Sight) {
 		}
 	}
 	return out
-}
-
-// observeBehind adds to the segments of a path what the kernels of the nodes saw of its connections. It returns what
-// they do that the walk does not say.
-func (t *tour) observeBehind(p *report.Path, endpoints []endtoend.Endpoint) (found []issue) {
-	for i := range endpoints {
-		if fates := t.seenOf(p, &endpoints[i]); len(fates) > 0 {
-			found = append(found, observed(p, &endpoints[i], fates)...)
-		}
-	}
-	endtoend.MarkLost(p.Segments)
-	return found
-}
-
-// observed adds what was seen of connections to one endpoint.
-func observed(p *report.Path, to *endtoend.Endpoint, fates []fate) (found []issue) {
-	at := to.At.String()
-	segment := func(name string) *report.Segment {
-		k := slices.IndexFunc(p.Segments, func(s report.Segment) bool { return s.Segment == name && s.Endpoint == at })
-		if k < 0 {
-			return nil
-		}
-		return &p.Segments[k]
-	}
-	worst := len(behindNode)
-	for i := range fates {
-		if fates[i].lost {
-			worst = min(worst, fates[i].passed)
-		}
-	}
-	var stopped *report.Segment // where the walk says that connections are lost
-	for k, name := range behindNode {
-		s := segment(name)
-		if s == nil {
-			continue
-		}
-		n := 0
-		for i := range fates {
-			if fates[i].passed > k {
-				n++
-			}
-		}
-		s.Seen = &report.SegmentSeen{Connections: len(fates), Passed: n}
-		if s.Verdict == report.SegmentWrong && kinds[s.Code].severity == mismatch && stopped == nil && k < worst {
-			stopped = s
-		}
-	}
-	if stopped != nil && stopped.Seen.Passed == len(fates) {
-		found = append(found, disagreesAt(at, fmt.Sprintf("the walk says that connections are lost there (%s), and the "+
-			"kernels saw %s pass: this tool may read it wrongly, or it has changed in between", stopped.Place,
-			counted(len(fates), "connection"))))
-	}
-	if worst == len(behindNode) {
-		return found
-	}
-	texts, lost := textsOfLost(fates, worst)
-	s := segment(behindNode[worst])
-	switch {
-	case s == nil: // the walk has stopped before
-		if stopped == nil {
-			return found
-		}
-		stopped.Verdict, stopped.Code, stopped.Owner = report.SegmentUnknown, "", ""
-		stopped.Message += "; the kernels saw connections pass"
-		p.Segments = append(p.Segments, report.Segment{Segment: behindNode[worst], Endpoint: at})
-		s = &p.Segments[len(p.Segments)-1]
-	case s.Verdict == report.SegmentWrong:
-		s.Evidence = append(slices.Clip(s.Evidence), texts...)
-		return found
-	case s.Verdict == report.SegmentUnknown && worst == slices.Index(behindNode, report.SegmentEndpointNode) &&
-		!lost.discarded:
-		// A program may hand packets to the pod where nobody sees them (bpf_redirect_peer).
-		s.Message += "; by the kernel " + lost.text
-		s.Evidence = append(slices.Clip(s.Evidence), texts...)
-		return found
-	case s.Verdict == report.SegmentRight:
-		found = append(found, disagreesAt(at, "by what was read, connections pass there ("+s.Message+"), and the kernel "+
-			"loses them: the cause was not read, was read wrongly, or changed in between"))
-	}
-	*s = report.Segment{
-		Segment: s.Segment, Endpoint: at, Place: lost.place, Verdict: report.SegmentWrong, Code: PacketLost,
-		Message: lost.text, Evidence: append(texts, s.Evidence...),
-		Seen: &report.SegmentSeen{Connections: len(fates), Passed: countPassed(fates, worst)},
-	}
-	p.Segments = slices.DeleteFunc(p.Segments, func(s report.Segment) bool {
-		return s.Endpoint == at && slices.Index(behindNode, s.Segment) > worst
-	})
-	return found
-}
-
-// countPassed counts the connections that have passed a segment.
-func countPassed(fates []fate, k int) (n int) {
-	for i := range fates {
-		if fates[i].passed > k {
-			n++
-		}
-	}
-	return n
-}
-
-// textsOfLost says of connections that were lost in one segment what was seen, each thing once.
-func textsOfLost(fates []fate, at int) (texts []report.Evidence, lost *fate) {
-	count := map[string]int{}
-	var order []string
-	for i := range fates {
-		f := &fates[i]
-		if !f.lost || f.passed != at {
-			continue
-		}
-		if lost == nil || f.discarded && !lost.discarded {
-			lost = f
-		}
-		text := f.place + ": " + f.text
-		if count[text] == 0 {
-			order = append(order, text)
-		}
-		count[text]++
-	}
-	for _, text := range order[:min(len(order), maxEvidence)] {
-		texts = append(texts, say(fmt.Sprintf("the kernel, of %d of %s: %s", count[text],
-			counted(len(fates), "connection"), text))...)
-	}
-	if lost != nil {
-		texts = append(texts, say(lost.around...)...)
-	}
-	return texts, lost
-}
-
-// disagreesAt says that walk and kernel differ about connections to an endpoint.
-func disagreesAt(endpoint, message string) issue {
-	return issue{
-		code: WalkDisagrees, subject: endpoint, endpoints: []string{endpoint}, expected: "what the walk says",
-		actual: "what the kernels saw", message: message,
-	}
 }

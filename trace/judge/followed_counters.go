@@ -48,6 +48,10 @@ func (w *watched) around(segment string) (texts []string) {
 			}
 		}
 	}
+	if saw := w.Nodes[w.to.Node]; saw != nil && segment == report.SegmentEndpointPod && saw.NoQueues[w.pod()] != "" {
+		texts = append(texts, fmt.Sprintf("whether connections wait at the sockets of %s was not read: %s",
+			placeOf(w.to.Node, w.pod()), saw.NoQueues[w.pod()]))
+	}
 	nodes := []string{w.client, w.to.Node}
 	if w.sameNode() {
 		nodes = nodes[:1]

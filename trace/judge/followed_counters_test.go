@@ -63,4 +63,9 @@ func TestWhatStandsBesideALostConnection(t *testing.T) {
 			t.Errorf("%s: %q", segment, got)
 		}
 	}
+	w.Nodes["b"].Queues, w.Nodes["b"].NoQueues = nil, map[string]string{"shop/web": "no such file"}
+	unread := "whether connections wait at the sockets of pod shop/web was not read: no such file"
+	if got := w.around(report.SegmentEndpointPod); !slices.Equal(got, slices.Concat([]string{pod, unread}, tracked)) {
+		t.Errorf("%q", got)
+	}
 }

@@ -2,6 +2,8 @@
 
 package report
 
+import "fmt"
+
 // The segments of a connection, in the order in which its packets pass them (trace --end-to-end).
 const (
 	SegmentName         = "name"         // the Service's name: what the client's pod asks, and whom
@@ -51,6 +53,45 @@ type Segment struct {
 type SegmentSeen struct {
 	Connections int `json:"connections"` // whose packets were followed up to a place that is known
 	Passed      int `json:"passed"`
+	// Rules is how far their packets came through the rules there, by the kernel's trace of them.
+	Rules []SegmentRules `json:"rules,omitempty"`
+	// Untraced says where rules were not traced, or not all, and why.
+	Untraced []string `json:"untraced,omitempty"`
+}
+
+// SegmentRules is how far packets came through the rules of a place: of TCP those that begin a connection.
+type SegmentRules struct {
+	Place  string `json:"place"`
+	Packet string `json:"packet"` // "request", "answer"
+	// Tunnel: the packets of the tunnel that carry such ones, of this connection or another one that was made meanwhile.
+	Tunnel bool   `json:"tunnel,omitempty"`
+	Hook   string `json:"hook"` // the last one that they came to: prerouting, input, forward, output, postrouting
+	// Passed: they came to the end of that hook, behind all rules. Dropped: Last has dropped them.
+	Passed  bool `json:"passed,omitempty"`
+	Dropped bool `json:"dropped,omitempty"`
+	// Last is the last rule that they met at that hook; absent for none.
+	Last    Evidence `json:"last,omitzero"`
+	Packets int      `json:"packets"`
+}
+
+// String returns "node b: 2 × request, passed the hook postrouting, last met filter FORWARD rule 3: …".
+func (r *SegmentRules) String() string {
+	out := fmt.Sprintf("%s: %d × %s", r.Place, r.Packets, r.Packet)
+	if r.Tunnel {
+		out += " in the tunnel"
+	}
+	switch {
+	case r.Dropped:
+		return out + ", dropped at the hook " + r.Hook + " by " + r.Last.String()
+	case r.Passed:
+		out += ", passed the hook " + r.Hook
+	default:
+		out += ", came to the hook " + r.Hook + " and not to its end"
+	}
+	if last := r.Last.String(); last != "" {
+		out += ", last met " + last
+	}
+	return out
 }
 
 // OfFirstNode tells whether it is the segment of the node that the client's packets come to first: the client's own, or

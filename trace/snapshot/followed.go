@@ -73,9 +73,32 @@ type Queue struct {
 	Waiting int64          `json:"waiting"`
 }
 
+// Traced is how far packets of a flow have come through the rules of a network namespace, by the kernel's trace: of TCP
+// those that begin a connection.
+type Traced struct {
+	Flow   int    `json:"flow"` // its index among those asked for; of no meaning with Outer
+	Pod    string `json:"pod,omitempty"`
+	Answer bool   `json:"answer,omitempty"`
+	// Outer: packets of a tunnel, from one node to the other, that carry packets of flows that are followed. Of which is
+	// not told.
+	Outer bool           `json:"outer,omitempty"`
+	From  netip.AddrPort `json:"from,omitzero"` // of Outer, that of the first
+	To    netip.AddrPort `json:"to,omitzero"`
+	// Hook is the last one that they came to, and Passed that they came to its end.
+	Hook    string `json:"hook"`
+	Passed  bool   `json:"passed,omitempty"`
+	Dropped bool   `json:"dropped,omitempty"` // by Last
+	// Last is the last rule that they met at that hook; nil for none.
+	Last  *TraceStep `json:"last,omitempty"`
+	Count int        `json:"count"`
+}
+
 // Followed is what one node's kernel saw, in the order of the first packets.
 type Followed struct {
-	Sights []Sight `json:"sights"`
+	Sights []Sight  `json:"sights"`
+	Traced []Traced `json:"traced,omitempty"`
+	// Untraced has, by pod ("" for the node), why its rules were not traced, or not all of what there was.
+	Untraced map[string]string `json:"untraced,omitempty"`
 	// Partial: not all that was seen was kept. What is missing is no evidence then.
 	Partial bool `json:"partial,omitempty"`
 	// Pods has, by namespace/name, why pods' network namespaces were not found; "" for those that were.
@@ -83,6 +106,8 @@ type Followed struct {
 	Counters []Counter         `json:"counters,omitempty"`
 	Tracked  []TrackedFlow     `json:"tracked,omitempty"`
 	Queues   []Queue           `json:"queues,omitempty"`
+	// NoQueues has, by pod ("" for the node), why the queues there were not read.
+	NoQueues map[string]string `json:"noQueues,omitempty"`
 }
 
 // ParseFollowed reads what a helper sent.

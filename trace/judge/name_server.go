@@ -157,7 +157,7 @@ func (n *naming) ofService(
 		Select: func(f expect.Frontend) bool {
 			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
 		},
-	})
+	}).list
 	for i := range paths {
 		p := &paths[i].Path
 		if paths[i].quiet {

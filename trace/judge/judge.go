@@ -12,7 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,14 +79,26 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	}
 	mode := n.shown
 	out.Mode = &mode
+	var atLarge, unowned []issue
+	var beside together
 	if !req.PathsAlone {
-		issues := n.detect(stageRules, stageDuplicates, &req)
-		for _, is := range issues {
+		beside.do(func() { atLarge = n.detect(stageRules, stageDuplicates, &req) })
+	}
+	if req.Backwards && !req.NodeAlone {
+		beside.do(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
+	}
+	var judged verdicts
+	if !req.NodeAlone {
+		judged = n.paths(&req)
+	}
+	beside.wait()
+	if !req.PathsAlone {
+		for _, is := range atLarge {
 			if is.code == ModeLeftover {
 				mode.Leftovers = append(mode.Leftovers, is.subject)
 			}
 		}
-		out.Findings = n.findings(issues)
+		out.Findings = n.findings(atLarge)
 	}
 	if req.NodeAlone {
 		more := append(n.configMapDiffers(), n.detect(stageCoverage, stageCoverage, &req)...)
@@ -97,14 +109,7 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		}
 		return out
 	}
-	var unowned []issue
-	var wg sync.WaitGroup
-	if req.Backwards {
-		wg.Go(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
-	}
-	judged := n.paths(&req)
 	paths := withoutQuiet(judged.list)
-	wg.Wait()
 	rest := slices.Concat(unowned, n.detect(stageCoverage, stageAsked, &req), n.watchHangs(paths, &req))
 	out.Findings = append(out.Findings, n.findings(rest)...)
 	out.Verdict = report.ByDesign
@@ -282,14 +287,14 @@ func (n *node) paths(req *Request) (all verdicts) {
 	known := n.recalled(req)
 	parts := make([]struct{ paths, ignored verdicts }, (len(asked)+batch-1)/batch)
 	workers := make([]*worker, min(runtime.GOMAXPROCS(0), len(parts)))
-	var wg sync.WaitGroup
-	next := make(chan int)
+	var begun atomic.Int64 // parts
+	var judging together
 	for i := range workers {
 		w := n.newWorker(req, known != nil)
 		workers[i] = w
-		wg.Go(func() {
-			for at := range next {
-				for _, svc := range asked[at*batch : min((at+1)*batch, len(asked))] {
+		judging.do(func() {
+			for at := begun.Add(1) - 1; at < int64(len(parts)); at = begun.Add(1) - 1 {
+				for _, svc := range asked[at*batch : min(int(at+1)*batch, len(asked))] {
 					if reason, why := n.ignored(svc); reason != "" {
 						parts[at].ignored.add(n.leftAlone(svc, reason, why, req), req.Matching)
 						continue
@@ -299,11 +304,7 @@ func (n *node) paths(req *Request) (all verdicts) {
 			}
 		})
 	}
-	for at := range parts {
-		next <- at
-	}
-	close(next)
-	wg.Wait()
+	judging.wait()
 	known.end(workers)
 	if req.Memory != nil {
 		req.Memory.count(workers)
@@ -320,6 +321,7 @@ func (n *node) paths(req *Request) (all verdicts) {
 
 // service judges the paths of one Service that are asked for.
 func (w *worker) service(svc *corev1.Service, known *recall, out *verdicts) {
+	clear(w.hopsTo)
 	for _, f := range w.frontends(svc) {
 		if w.req.Select != nil && !w.req.Select(f) {
 			continue

@@ -35,7 +35,7 @@ type worker struct {
 		walked []netfilter.Outcome
 		got    []outcome
 	}
-	// hopsTo is what anyHops has found.
+	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo map[netip.Addr][]host.Hop
 	// clientPorts is what countClientPorts has found.
 	clientPorts *struct {

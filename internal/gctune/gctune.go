@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gctune sets Go's garbage collector for programs that run for a few seconds, and for the agent that stays.
+// Package gctune sets Go's garbage collector, and the pages of its heap, for programs that run for a few seconds, and
+// for the agent that stays.
 package gctune
 
 import (
@@ -38,12 +39,13 @@ const watchPercent = 50
 const PluginFirst = 272 << 20
 
 // AfterFirst puts the first collection off until the process has taken first bytes, in a program that has called
-// [ForShortRun]; percent and memoryLimit are in force from then on. With one of the environment variables
-// GOGC and GOMEMLIMIT it does nothing.
+// [ForShortRun], and has these bytes in huge pages where the system gives them to those that ask; percent and
+// memoryLimit are in force from then on. With one of the environment variables GOGC and GOMEMLIMIT it does nothing.
 func AfterFirst(first int64, percent int, memoryLimit int64) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
+	inHugePages(first)
 	// The first collection finds what nothing refers to.
 	unused := new([64]byte)
 	runtime.AddCleanup(unused, func(percent int) {

@@ -26,7 +26,6 @@ type Cluster struct {
 	services map[types.NamespacedName]*corev1.Service
 	// endpoints are the addresses of every endpoint, and whether it is on a node, as opposed to outside the cluster.
 	endpoints map[netip.Addr]bool
-	onNodes   map[netip.Addr]bool
 	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
 	onNode   map[string]map[netip.Addr]string
 	nodesAt  map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
@@ -59,12 +58,13 @@ func (p pod) address(v4 bool) netip.Addr {
 // NewCluster indexes the objects of a cluster, which must not be changed afterwards.
 func NewCluster(objects *snapshot.Cluster) *Cluster {
 	c := &Cluster{
-		Cluster: objects, index: expect.NewIndex(objects.EndpointSlices),
-		services:  make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
-		endpoints: map[netip.Addr]bool{}, onNodes: map[netip.Addr]bool{}, onNode: map[string]map[netip.Addr]string{},
-		nodesAt: map[netip.Addr][]string{}, pods: map[string][]pod{}, proxyPods: map[string]*proxyPod{},
-		twice: map[netip.Addr]bool{},
+		Cluster: objects, services: make(map[types.NamespacedName]*corev1.Service, len(objects.Services)),
+		onNode: map[string]map[netip.Addr]string{}, nodesAt: map[netip.Addr][]string{}, pods: map[string][]pod{},
+		proxyPods: map[string]*proxyPod{}, twice: map[netip.Addr]bool{},
 	}
+	var beside together
+	beside.do(c.indexEndpoints)
+	c.index = expect.NewIndex(objects.EndpointSlices)
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
 		if len(s.Spec.ExternalIPs)+len(s.Status.LoadBalancer.Ingress) > 0 {
@@ -73,9 +73,9 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	}
 	c.indexNodes()
 	c.podNets = podNetworksOf(objects.Nodes)
-	c.indexEndpoints()
 	c.indexPods()
 	c.configs = kubeproxy.StoredConfigs(objects.ConfigMaps)
+	beside.wait()
 	return c
 }
 
@@ -109,20 +109,32 @@ func (c *Cluster) nodeAt(a netip.Addr) string {
 	return c.ofNode(a)
 }
 
+// indexEndpoints fills in endpoints and onNode.
 func (c *Cluster) indexEndpoints() {
+	count := 0
+	for _, s := range c.EndpointSlices {
+		count += len(s.Endpoints)
+	}
+	c.endpoints = make(map[netip.Addr]bool, count)
 	for _, s := range c.EndpointSlices {
 		for i := range s.Endpoints {
 			for _, text := range s.Endpoints[i].Addresses {
 				if a, err := netip.ParseAddr(text); err == nil {
-					c.endpoints[a] = true
-					if s.Endpoints[i].NodeName != nil {
-						c.onNodes[a] = true
+					onNode := s.Endpoints[i].NodeName != nil
+					c.endpoints[a] = c.endpoints[a] || onNode
+					if onNode {
 						c.noteEndpoint(s, &s.Endpoints[i], a)
 					}
 				}
 			}
 		}
 	}
+}
+
+// hasEndpoint tells whether an address is that of an endpoint.
+func (c *Cluster) hasEndpoint(a netip.Addr) bool {
+	_, has := c.endpoints[a]
+	return has
 }
 
 // noteEndpoint notes on which node an endpoint is.

@@ -48,8 +48,8 @@ var ignoredHints = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 // hintsIgnored judges the endpoints of a Service port; ok is false where nothing is ignored.
 func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (is issue, ok bool) {
 	_, byNode := n.exp.FollowsHints(svc)
-	var ready []expect.Endpoint
-	zones, without := []string{}, []string{}
+	ready, without := 0, 0
+	zones := []string{}
 	forNode, forZone := false, false
 	zone := n.object.Labels[corev1.LabelTopologyZone]
 	for i := range endpoints {
@@ -57,7 +57,7 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 		if !e.Ready {
 			continue
 		}
-		ready = append(ready, *e)
+		ready++
 		forNode = forNode || slices.Contains(e.HintNodes, n.object.Name)
 		forZone = forZone || zone != "" && slices.Contains(e.HintZones, zone)
 		for _, z := range e.HintZones {
@@ -66,10 +66,13 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 			}
 		}
 		if len(e.HintZones) == 0 {
-			without = append(without, e.Address.String())
+			without++
 		}
 	}
-	if byNode && forNode || len(ready) == 0 {
+	if byNode && forNode || ready == 0 {
+		return is, false
+	}
+	if without == ready && !asksByAnnotation(svc) {
 		return is, false
 	}
 	slices.Sort(zones)
@@ -77,8 +80,8 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 		code: HintsIgnored, subject: expect.NameOf(svc).String(), actual: "all endpoints", expected: "those of zone " + zone,
 	}
 	switch {
-	case len(without) == len(ready):
-		return n.hintsNotGiven(svc, is)
+	case without == ready:
+		return n.hintsNotGiven(is)
 	case zone == "":
 		is.severity, is.expected = warning, "those of the node's zone"
 		is.message = fmt.Sprintf(
@@ -95,11 +98,11 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 				When: "if that is its zone",
 			}},
 		}
-	case len(without) > 0:
+	case without > 0:
 		is.message = fmt.Sprintf(
 			"endpoints of %s have no hint for a zone (%s): as long as one has none, kube-proxy uses all",
 			is.subject,
-			cut(without, 3),
+			cut(withoutHint(endpoints), 3),
 		)
 		is.remedy = report.Remedy{Text: "nothing, while endpoints come and go; else look for a second controller that " +
 			"writes EndpointSlices for the Service"}
@@ -112,12 +115,20 @@ func (n *node) hintsIgnored(svc *corev1.Service, endpoints []expect.Endpoint) (i
 	return is, true
 }
 
+// withoutHint are the addresses of endpoints that are ready, and meant for no zone.
+func withoutHint(endpoints []expect.Endpoint) []string {
+	var out []string
+	for i := range endpoints {
+		if e := &endpoints[i]; e.Ready && len(e.HintZones) == 0 {
+			out = append(out, e.Address.String())
+		}
+	}
+	return out
+}
+
 // hintsNotGiven is about a Service with the annotation, none of whose endpoints has a hint: the controller gives none
 // while it does not know the zone and the CPUs of every node that is ready.
-func (n *node) hintsNotGiven(svc *corev1.Service, is issue) (issue, bool) {
-	if !asksByAnnotation(svc) {
-		return is, false
-	}
+func (n *node) hintsNotGiven(is issue) (issue, bool) {
 	var lacking []string
 	for _, o := range n.cluster.Nodes {
 		if !countsForHints(o) {

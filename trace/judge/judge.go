@@ -8,12 +8,11 @@ package judge
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,14 +79,26 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	}
 	mode := n.shown
 	out.Mode = &mode
+	var atLarge, unowned []issue
+	var beside together
 	if !req.PathsAlone {
-		issues := n.detect(stageRules, stageDuplicates, &req)
-		for _, is := range issues {
+		beside.do(func() { atLarge = n.detect(stageRules, stageDuplicates, &req) })
+	}
+	if req.Backwards && !req.NodeAlone {
+		beside.do(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
+	}
+	var judged verdicts
+	if !req.NodeAlone {
+		judged = n.paths(&req)
+	}
+	beside.wait()
+	if !req.PathsAlone {
+		for _, is := range atLarge {
 			if is.code == ModeLeftover {
 				mode.Leftovers = append(mode.Leftovers, is.subject)
 			}
 		}
-		out.Findings = n.findings(issues)
+		out.Findings = n.findings(atLarge)
 	}
 	if req.NodeAlone {
 		more := append(n.configMapDiffers(), n.detect(stageCoverage, stageCoverage, &req)...)
@@ -98,17 +109,15 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		}
 		return out
 	}
-	var unowned []issue
-	var wg sync.WaitGroup
-	if req.Backwards {
-		wg.Go(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
-	}
-	paths := withoutQuiet(n.paths(&req))
-	wg.Wait()
+	paths := withoutQuiet(judged.list)
 	rest := slices.Concat(unowned, n.detect(stageCoverage, stageAsked, &req), n.watchHangs(paths, &req))
 	out.Findings = append(out.Findings, n.findings(rest)...)
 	out.Verdict = report.ByDesign
 	out.Coverage = n.covered()
+	if judged.matched > 0 {
+		out.Summary.Paths, out.Summary.Matched = judged.matched, judged.matched
+		out.Verdict = report.Together(out.Verdict, report.Match)
+	}
 	for _, p := range paths {
 		out.Summary.Count(p.Verdict)
 		out.Verdict = report.Together(out.Verdict, p.Verdict)
@@ -240,9 +249,6 @@ func NewWalker(
 		}))...)
 }
 
-// batch is how many paths a worker takes at once.
-const batch = 64
-
 // newWorker prepares the judgement of paths. With remember it notes what decides them.
 func (n *node) newWorker(req *Request, remember bool) *worker {
 	w := &worker{node: n, req: req, detectors: detectors(onPath)}
@@ -255,89 +261,89 @@ func (n *node) newWorker(req *Request, remember bool) *worker {
 	return w
 }
 
+// batch is how many Services a worker takes at once.
+const batch = 32
+
+// verdicts are the paths of a node, judged.
+type verdicts struct {
+	list []judged
+	// matched counts the paths that are a match, and that there is nothing to say of: most of a node's.
+	matched int
+}
+
+// add adds a path.
+func (v *verdicts) add(p judged, shown bool) {
+	switch {
+	case p.Verdict != report.Match || len(p.Findings) > 0 || shown:
+		v.list = append(v.list, p)
+	case !p.quiet:
+		v.matched++
+	}
+}
+
 // paths judges every path asked for, on all processors, in a stable order.
-func (n *node) paths(req *Request) []judged {
-	jobs, ignored := n.jobs(req)
-	out := make([]judged, len(jobs), len(jobs)+len(ignored))
-	several := map[int][]judged{} // in place of a path, where it is not one for all pods
-	var mu sync.Mutex
-	known := n.recalled(req, len(jobs))
-	workers := make([]*worker, min(runtime.GOMAXPROCS(0), (len(jobs)+batch-1)/batch))
-	var wg sync.WaitGroup
-	next := make(chan int)
+func (n *node) paths(req *Request) (all verdicts) {
+	asked := n.asked(req)
+	known := n.recalled(req)
+	parts := make([]struct{ paths, ignored verdicts }, (len(asked)+batch-1)/batch)
+	workers := make([]*worker, min(runtime.GOMAXPROCS(0), len(parts)))
+	var begun atomic.Int64 // parts
+	var judging together
 	for i := range workers {
 		w := n.newWorker(req, known != nil)
 		workers[i] = w
-		wg.Go(func() {
-			for first := range next {
-				for i := first; i < min(first+batch, len(jobs)); i++ {
-					if known.match(n, &jobs[i], w.digest) {
-						w.reused++
-						out[i] = judged{report.Path{Verdict: report.Match}, jobs[i].from.quiet}
+		judging.do(func() {
+			for at := begun.Add(1) - 1; at < int64(len(parts)); at = begun.Add(1) - 1 {
+				for _, svc := range asked[at*batch : min(int(at+1)*batch, len(asked))] {
+					if reason, why := n.ignored(svc); reason != "" {
+						parts[at].ignored.add(n.leftAlone(svc, reason, why, req), req.Matching)
 						continue
 					}
-					w.trail.Begin()
-					out[i] = judged{w.path(jobs[i].svc, jobs[i].frontend, jobs[i].from.Origin), jobs[i].from.quiet}
-					known.judged(w, &jobs[i], &out[i])
-					if list := w.forOthers(&jobs[i], &out[i].Path); list != nil {
-						mu.Lock()
-						several[i] = list
-						mu.Unlock()
-					}
+					w.service(svc, known, &parts[at].paths)
 				}
 			}
 		})
 	}
-	for first := 0; first < len(jobs); first += batch {
-		next <- first
+	judging.wait()
+	known.end(workers)
+	if req.Memory != nil {
+		req.Memory.count(workers)
 	}
-	close(next)
-	wg.Wait()
-	known.end(workers, len(jobs))
-	for _, i := range slices.Backward(slices.Sorted(maps.Keys(several))) {
-		out = slices.Replace(out, i, i+1, several[i]...)
+	for i := range parts {
+		all.list = append(all.list, parts[i].paths.list...)
+		all.matched += parts[i].paths.matched + parts[i].ignored.matched
 	}
-	return append(out, ignored...)
+	for i := range parts {
+		all.list = append(all.list, parts[i].ignored.list...)
+	}
+	return all
 }
 
-// jobs lists the paths to judge, and answers for Services that kube-proxy leaves alone.
-func (n *node) jobs(req *Request) (jobs []pathJob, ignored []judged) {
-	asked := n.asked(req)
-	type part struct {
-		jobs    []pathJob
-		ignored []judged
-	}
-	parts := make([]part, runtime.GOMAXPROCS(0))
-	var wg sync.WaitGroup
-	size := (len(asked) + len(parts) - 1) / len(parts)
-	for i := range parts {
-		some := asked[min(i*size, len(asked)):min((i+1)*size, len(asked))]
-		wg.Go(func() { parts[i].jobs, parts[i].ignored = n.jobsOf(some, req) })
-	}
-	wg.Wait()
-	for i := range parts {
-		jobs, ignored = append(jobs, parts[i].jobs...), append(ignored, parts[i].ignored...)
-	}
-	return jobs, ignored
-}
-
-// jobsOf is jobs for some Services.
-func (n *node) jobsOf(services []*corev1.Service, req *Request) (jobs []pathJob, ignored []judged) {
-	const usual = 3 // most Services have two or three paths
-	jobs = make([]pathJob, 0, usual*len(services))
-	for _, svc := range services {
-		if reason, why := n.ignored(svc); reason != "" {
-			ignored = append(ignored, n.leftAlone(svc, reason, why, req))
+// service judges the paths of one Service that are asked for.
+func (w *worker) service(svc *corev1.Service, known *recall, out *verdicts) {
+	clear(w.hopsTo)
+	for _, f := range w.frontends(svc) {
+		if w.req.Select != nil && !w.req.Select(f) {
 			continue
 		}
-		for _, f := range n.frontends(svc) {
-			if req.Select != nil && !req.Select(f) {
+		for _, o := range append(w.originsOf(svc, f, w.req.From), w.shortCut(svc, f, w.req.From)...) {
+			job := pathJob{svc, f, o}
+			if known.match(w.node, &job, w.digest) {
+				w.reused++
+				out.add(judged{report.Path{Verdict: report.Match}, o.quiet}, w.req.Matching)
 				continue
 			}
-			for _, o := range append(n.originsOf(svc, f, req.From), n.shortCut(svc, f, req.From)...) {
-				jobs = append(jobs, pathJob{svc, f, o})
+			w.anew++
+			w.trail.Begin()
+			p := judged{w.path(svc, f, o.Origin), o.quiet}
+			known.judged(w, &job, &p)
+			list := w.forOthers(&job, &p.Path)
+			if list == nil {
+				list = []judged{p}
+			}
+			for _, p := range list {
+				out.add(p, w.req.Matching)
 			}
 		}
 	}
-	return jobs, ignored
 }

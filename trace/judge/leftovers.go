@@ -130,7 +130,14 @@ func (n *node) eachPortServed(f func(svc *corev1.Service, port *corev1.ServicePo
 // endpointsOf returns the endpoints of a Service port in both families, used or not.
 func (n *node) endpointsOf(svc *corev1.Service, port *corev1.ServicePort) []expect.Endpoint {
 	v4 := n.exp.Endpoints(expect.NameOf(svc), port, corev1.IPv4Protocol)
-	return slices.Concat(v4, n.exp.Endpoints(expect.NameOf(svc), port, corev1.IPv6Protocol))
+	v6 := n.exp.Endpoints(expect.NameOf(svc), port, corev1.IPv6Protocol)
+	switch {
+	case len(v6) == 0:
+		return v4
+	case len(v4) == 0:
+		return v6
+	}
+	return slices.Concat(v4, v6)
 }
 
 // duplicates finds rules that stand more than once in a chain of kube-proxy's, or that lead to one more than once.

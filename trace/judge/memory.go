@@ -109,7 +109,7 @@ func (s *shared) sameObjects(o *shared) bool {
 	ownKnown := s.beside.Host.KnowsAddresses(true) && s.beside.Host.KnowsAddresses(false)
 	return sameAll(a.Services, b.Services) && sameAll(a.Nodes, b.Nodes) && sameAll(a.Pods, b.Pods) &&
 		sameAll(a.ConfigMaps, b.ConfigMaps) && slices.Equal(a.Missing, b.Missing) &&
-		reflect.DeepEqual(a.Unread, b.Unread) && (ownKnown || maps.Equal(a.onNodes, b.onNodes))
+		reflect.DeepEqual(a.Unread, b.Unread) && (ownKnown || maps.Equal(a.endpoints, b.endpoints))
 }
 
 // sameAll tells whether two lists have the same objects in the same order.
@@ -147,13 +147,12 @@ type recall struct {
 }
 
 // recalled begins a judgement with the request's Memory; nil where it has none, or where a path is more than what a
-// Memory remembers of it. jobs is how many paths there are.
-func (n *node) recalled(req *Request, jobs int) *recall {
+// Memory remembers of it.
+func (n *node) recalled(req *Request) *recall {
 	m := req.Memory
 	if m == nil {
 		return nil
 	}
-	m.Reused, m.Anew = 0, jobs
 	if req.Steps || req.Matching || req.From != nil || req.Select != nil || req.Services != nil || req.Others != nil ||
 		len(n.values.open) > 0 || n.Connections != nil || n.Probes != nil || n.Tracked != nil {
 		m.Forget()
@@ -222,18 +221,24 @@ func (r *recall) judged(w *worker, job *pathJob, out *judged) {
 }
 
 // end leaves what the next judgement may take over.
-func (r *recall) end(workers []*worker, jobs int) {
+func (r *recall) end(workers []*worker) {
 	if r == nil {
 		return
 	}
-	reused := 0
 	for _, w := range workers {
-		reused += w.reused
 		r.now.classes = append(r.now.classes, w.classTrail.Met()...)
 	}
 	slices.Sort(r.now.classes)
 	r.now.classes = slices.Compact(r.now.classes)
-	r.shared, r.paths, r.Reused, r.Anew = r.now, r.next, reused, jobs-reused
+	r.shared, r.paths = r.now, r.next
+}
+
+// count notes how many paths were taken over, and how many judged.
+func (m *Memory) count(workers []*worker) {
+	m.Reused, m.Anew = 0, 0
+	for _, w := range workers {
+		m.Reused, m.Anew = m.Reused+w.reused, m.Anew+w.anew
+	}
 }
 
 func (j *pathJob) name() pathName { return pathName{j.frontend, j.from.Origin, j.from.quiet} }

@@ -157,7 +157,7 @@ func (n *naming) ofService(
 		Select: func(f expect.Frontend) bool {
 			return f.Address == at.Addr() && f.Port == dnsPort && f.Protocol == proto
 		},
-	})
+	}).list
 	for i := range paths {
 		p := &paths[i].Path
 		if paths[i].quiet {
@@ -302,7 +302,7 @@ func (n *naming) elsewhere(a netip.Addr, proto corev1.Protocol) report.Segment {
 	case policy == corev1.DNSDefault || policy == corev1.DNSNone:
 		s.Message += " (dnsPolicy " + string(policy) + ")"
 	case n.conf.ClusterDomain(n.namespace()) != "" && len(list) > 0 && n.cluster.podNames[a] == "" &&
-		n.cluster.nodeAt(a) == "" && !n.cluster.endpoints[a]:
+		n.cluster.nodeAt(a) == "" && !n.cluster.hasEndpoint(a):
 		s.Code = NameServerUnknown
 		s.Message = fmt.Sprintf("the name server %s is the address of no Service, pod or node; the cluster's DNS is at %s",
 			a, cut(list, 4))

@@ -77,7 +77,6 @@ func (n *node) prepare() error {
 	}
 	n.settle()
 	n.expect()
-	n.sources = n.sampled()
 	n.distinct = n.distinguished()
 	n.preferUnnamed()
 	n.settleVersion()
@@ -111,7 +110,7 @@ func (n *node) others() map[netip.Addr]bool {
 	if !n.internalIP(true).IsValid() {
 		return nil
 	}
-	return n.cluster.onNodes
+	return n.cluster.endpoints
 }
 
 // sameMachine compares the addresses of the Node object with those on the interfaces.

@@ -27,12 +27,15 @@ type worker struct {
 	detectors []*detector // of paths
 	watched   bool        // the packet of the last path came to rules that tell pods apart
 	wanted    expect.Path // what was expected of the last path, before it was judged
+	// last is the last path, and want what was expected of it: the next one takes their memory.
+	last pathCase
+	want expect.Path
 	// room is what the next path's lists of outcomes take their memory from.
 	room struct {
 		walked []netfilter.Outcome
 		got    []outcome
 	}
-	// hopsTo is what anyHops has found.
+	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo map[netip.Addr][]host.Hop
 	// clientPorts is what countClientPorts has found.
 	clientPorts *struct {
@@ -49,7 +52,7 @@ type worker struct {
 	// For a Memory; nil without one.
 	digest            *digest.Digest
 	trail, classTrail *netfilter.Trail
-	reused            int
+	reused, anew      int // how many paths were taken over from it, and how many judged
 }
 
 // pathCase is one path under judgement: a frontend from an origin.
@@ -113,9 +116,10 @@ func (p *pathCase) settle() { p.settled = true }
 
 // path judges one frontend from one origin.
 func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
-	want := w.exp.Path(f, o)
-	w.watched, w.wanted = false, want
-	p := &pathCase{worker: w, svc: svc, want: &want}
+	w.want = w.exp.Path(f, o)
+	w.watched, w.wanted = false, w.want
+	p := &w.last
+	*p = pathCase{worker: w, svc: svc, want: &w.want}
 	if why := w.blind(svc, f, o); why != "" {
 		out := report.Path{
 			Verdict:  report.Unknown,

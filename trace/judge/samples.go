@@ -53,7 +53,7 @@ func (n *node) sampled() sources {
 		v4 := i == 0
 		slices.SortFunc(s.pods[i], func(a, b pod) int {
 			x, y := a.address(v4), b.address(v4)
-			if e, f := n.cluster.endpoints[x], n.cluster.endpoints[y]; e != f {
+			if e, f := n.cluster.hasEndpoint(x), n.cluster.hasEndpoint(y); e != f {
 				if f {
 					return -1
 				}
@@ -62,7 +62,7 @@ func (n *node) sampled() sources {
 			return x.Compare(y)
 		})
 		for _, text := range strangers[i] {
-			if a := netip.MustParseAddr(text); !within(a, s.inside) && !n.cluster.endpoints[a] {
+			if a := netip.MustParseAddr(text); !within(a, s.inside) && !n.cluster.hasEndpoint(a) {
 				s.outside[i] = append(s.outside[i], a)
 			}
 		}
@@ -150,7 +150,7 @@ func (n *node) fromPod(f expect.Frontend) expect.Origin {
 	v4 := f.Address.Is4()
 	list := n.sources.pods[familyIndex(v4)]
 	for i := range list {
-		if a := list[i].address(v4); !n.cluster.endpoints[a] || !n.behind(f, a) {
+		if a := list[i].address(v4); !n.cluster.hasEndpoint(a) || !n.behind(f, a) {
 			return n.podOrigin(a, list[i].name)
 		}
 	}
@@ -165,7 +165,7 @@ func (n *node) fromPod(f expect.Frontend) expect.Origin {
 			if !cidr.Contains(a) {
 				break
 			}
-			if local, known := n.net.Local(a); !n.cluster.endpoints[a] && (!known || !local) {
+			if local, known := n.net.Local(a); !n.cluster.hasEndpoint(a) && (!known || !local) {
 				return n.podOrigin(a, "")
 			}
 		}

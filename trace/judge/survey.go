@@ -54,9 +54,10 @@ func serverKey(v *ipvs.VirtualServer) frontendKey {
 func (n *node) surveyed() survey {
 	s := survey{
 		programmed: map[netfilter.Family]bool{}, backends: map[netfilter.Family]map[netfilter.Backend]bool{},
-		hasFrontends: map[netfilter.Family]bool{}, clusterIPs: map[netip.Addr]bool{},
-		frontends: map[frontendKey]bool{},
-		servers:   make(map[frontendKey]*ipvs.VirtualServer, len(n.Virtual)),
+		hasFrontends: map[netfilter.Family]bool{},
+		clusterIPs:   make(map[netip.Addr]bool, len(n.cluster.Services)),
+		frontends:    make(map[frontendKey]bool, 2*len(n.cluster.Services)),
+		servers:      make(map[frontendKey]*ipvs.VirtualServer, len(n.Virtual)),
 	}
 	s.ofRules(n)
 	s.ofServices(n)

@@ -38,11 +38,16 @@ type worlds struct {
 // mostWorlds bounds how many combinations of values one path is judged by.
 const mostWorlds = 64
 
-// expect makes the node's expectation by its configuration, and what follows from it.
+// expect makes the node's expectation by its configuration, and what follows from it and from the node's network.
 func (n *node) expect() {
 	n.values.worlds = worlds{&sync.Mutex{}, map[string]*expect.Node{}}
 	n.exp = n.expectation()
-	n.survey = n.surveyed()
+	var beside together
+	var samples sources
+	beside.do(func() { samples = n.sampled() })
+	survey := n.surveyed()
+	beside.wait() // both read the node
+	n.survey, n.sources = survey, samples
 }
 
 // world returns the node under an answer to each open question.

@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 	}
-	long := [][]fault{combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults()}
+	long := [][]fault{combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults()}
 	for k, list := range slices.Concat(short, long) {
 		for i := range list {
 			if k >= len(short) && i%sampled != 0 && os.Getenv(wholeLists) != "all" {

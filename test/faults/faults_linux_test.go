@@ -54,13 +54,18 @@ func TestFaults(t *testing.T) {
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 	)
-	long := slices.Concat(combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults())
-	for n, list := range map[int][]fault{ofShort: short, ofLong: long} {
-		for i := range list {
-			if !testutil.OneIn(n, i) {
+	long := slices.Concat(
+		combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
+	)
+	for _, list := range []struct {
+		faults []fault
+		of     int
+	}{{short, ofShort}, {long, ofLong}} {
+		for i := range list.faults {
+			if !testutil.OneIn(list.of, i) {
 				continue
 			}
-			f := &list[i]
+			f := &list.faults[i]
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
 				tools := []string{"ip", "bridge", "nft", "nsenter", "iptables-nft-restore"}

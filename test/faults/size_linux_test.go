@@ -92,5 +92,15 @@ func sizeFaults() []fault {
 			make:  narrow + `ip6tables-nft -A OUTPUT -p ipv6-icmp -m icmp6 --icmpv6-type 2 -j DROP`,
 			fails: some, named: `OUTPUT rule`,
 		},
+		{
+			name: "a route with an MTU, and the node drops its own ICMPv6", large: true, v6: true,
+			make: `ip -6 route replace $RCIDR6 via $RNODE6 mtu 1300
+				ip6tables-nft -A OUTPUT -p ipv6-icmp -m icmp6 --icmpv6-type 2 -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a route with an MTU, of which the pod is told, IPv6", large: true, v6: true,
+			make: `ip -6 route replace $RCIDR6 via $RNODE6 mtu lock 1300`, fails: none,
+		},
 	}
 }

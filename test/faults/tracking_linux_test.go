@@ -308,6 +308,11 @@ func trackingFaults() []fault {
 			fails: none, unknownToo: true,
 		},
 		{
+			name:  "the source is an address of loopback",
+			make:  `iptables-nft -t nat -I POSTROUTING -s $C -o eth0 -j SNAT --to-source 127.0.0.1`,
+			fails: some, named: `SNAT`,
+		},
+		{
 			name:  "what goes to pods is masqueraded, too",
 			make:  `iptables-nft -t nat -I POSTROUTING -o cni0 -j MASQUERADE`,
 			fails: none, unknownToo: true,

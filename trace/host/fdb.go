@@ -42,7 +42,7 @@ func (n *Network) readFDB(data []byte) error {
 		return err
 	}
 	all := map[string][]Forwarding{}
-	at, fixed, own := map[string][]learned{}, map[string][]learned{}, map[string][]learned{}
+	at, fixed, own, set := map[string][]learned{}, map[string][]learned{}, map[string][]learned{}, map[string][]learned{}
 	for i := range list {
 		x := &list[i]
 		if x.Dev == "" || x.MAC == "" {
@@ -58,6 +58,9 @@ func (n *Network) readFDB(data []byte) error {
 		if x.Master != "" && x.State != "permanent" && x.State != "static" {
 			at[x.Master] = append(at[x.Master], learned{e.MAC, x.Dev})
 		}
+		if x.Master != "" && x.State == "static" {
+			set[x.Master] = append(set[x.Master], learned{e.MAC, x.Dev})
+		}
 		if x.Master == x.Dev && x.State == "permanent" {
 			own[x.Master] = append(own[x.Master], learned{e.MAC, x.Dev})
 		}
@@ -68,7 +71,7 @@ func (n *Network) readFDB(data []byte) error {
 	if len(all) == 0 {
 		return errors.New("it has no entry")
 	}
-	n.fdb, n.learned, n.fixed, n.bridgeOwn = all, at, fixed, own
+	n.fdb, n.learned, n.fixed, n.set, n.bridgeOwn = all, at, fixed, set, own
 	return nil
 }
 
@@ -123,6 +126,16 @@ func (n *Network) BehindPort(bridge, mac string) bool {
 // static, too (br_fdb_update in net/bridge/br_fdb.c). "" for none.
 func (n *Network) FixedTo(bridge, mac string) string {
 	for _, x := range n.fixed[bridge] {
+		if strings.EqualFold(x.mac, mac) {
+			return x.port
+		}
+	}
+	return ""
+}
+
+// SetAt returns the port of a bridge where a person or a program has set a MAC to be; "" for none.
+func (n *Network) SetAt(bridge, mac string) string {
+	for _, x := range n.set[bridge] {
 		if strings.EqualFold(x.mac, mac) {
 			return x.port
 		}

@@ -29,12 +29,13 @@ type Network struct {
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
 	learned     map[string][]learned       // by bridge, likewise
 	fixed       map[string][]learned       // of them those that are sticky, likewise
+	set         map[string][]learned       // those that a person or a program has set, likewise
 	bridgeOwn   map[string][]learned       // of them those that the bridge takes for its own, likewise
 	vxlans      map[string]VXLAN           // by interface; nil where none was collected
 	tunnels     map[string]Tunnel          // the same of other tunnels
 	wireguards  map[string]*WireGuard      // by interface; nil where they were not collected
 
-	limits bool                // some route of IPv4 has a largest packet of its own
+	limits bool                // some route has a largest packet of its own
 	nodes  []netip.Addr        // the Node object's own addresses, sorted
 	others map[netip.Addr]bool // addresses of others, by the API
 	fam    [2]family

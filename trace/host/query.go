@@ -89,11 +89,11 @@ type Decision struct {
 	v6    bool
 }
 
-// MTU returns the largest packet that the route takes where that is forwarded; 0 where it has no limit of its own. IPv6
-// asks for it only where it is locked (ip6_dst_mtu_maybe_forward in include/net/ip6_route.h), which ip does not print
-// in JSON; IPv4 always (ip_dst_mtu_maybe_forward in include/net/ip.h).
+// MTU returns the largest packet that the route takes where that is forwarded; 0 where it has no limit of its own. IPv4
+// always asks for it (ip_dst_mtu_maybe_forward in include/net/ip.h), and so does IPv6 on Linux 6.18, locked or not; its
+// older versions may ask for a locked one alone, and ip does not print in JSON whether it is.
 func (d Decision) MTU() int {
-	if d.entry == nil || d.v6 {
+	if d.entry == nil {
 		return 0
 	}
 	return d.entry.mtu

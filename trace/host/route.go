@@ -323,5 +323,5 @@ func (n *Network) ByGateway(a netip.Addr) bool {
 	return false
 }
 
-// LimitsRoutes tells whether any route of IPv4 has a largest packet of its own.
+// LimitsRoutes tells whether any route has a largest packet of its own.
 func (n *Network) LimitsRoutes() bool { return n.limits }

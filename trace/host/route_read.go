@@ -99,7 +99,7 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 			tables[f][name] = t
 		}
 		e[0].table = name
-		n.limits = n.limits || f == 0 && e[0].mtu > 0
+		n.limits = n.limits || e[0].mtu > 0
 		t.at[prefix] = append(t.at[prefix], e...)
 	}
 	if count[fam] == 0 && count[1-fam] > 0 {

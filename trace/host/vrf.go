@@ -2,6 +2,8 @@
 
 package host
 
+import "strconv"
+
 // kindVRF is the kind of an interface (ip -d link, info_kind) that has a routing table for those which belong to it
 // (drivers/net/vrf.c).
 const kindVRF = "vrf"
@@ -53,6 +55,17 @@ func (n *Network) groupOf(dev string) string {
 		return g
 	}
 	return defaultGroup
+}
+
+// Group returns the number of an interface's group; known is false where it was not collected, and where ip has a name
+// for it of its own (/etc/iproute2/group).
+func (n *Network) Group(dev string) (group uint32, known bool) {
+	g := n.groups[dev]
+	if g == defaultGroup {
+		return 0, true
+	}
+	number, err := strconv.ParseUint(g, 10, 32)
+	return uint32(number), err == nil
 }
 
 const defaultGroup = "default"

@@ -3,46 +3,108 @@
 package iptables
 
 import (
+	"strings"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
-// hopsLeft are the options of ttl and hl (net/netfilter/xt_hl.c). What a client gives its packets is not known. It is
-// taken to be 2 at least: with less, a node that forwards them ends them, be there a Service or not (ip_forward in
-// net/ipv4/ip_forward.c), and only what traces routes sends such packets. What finds link-layer addresses has 255
-// (RFC 4861, section 7.1).
+// bounded is a number of the packet.
+type bounded func(c *netfilter.Context) op.Bounds
+
+const mostNumber = 1<<32 - 1
+
+// hopsLeft are the options of ttl and hl (net/netfilter/xt_hl.c).
 func hopsLeft(name string) map[string]reader {
 	return map[string]reader{
-		"--" + name + "-eq": hops(func(n uint32) truth { return noIf(n < 2) }, op.Is(false), op.Is(true), op.Is(false)),
-		"--" + name + "-lt": hops(func(n uint32) truth { return noIf(n <= 2) }, op.Is(false), op.Is(false), op.Is(true)),
-		"--" + name + "-gt": hops(func(n uint32) truth { return noIf(n < 2).Not() }, op.Is(true), op.Is(false), op.Is(false)),
+		"--" + name + "-eq": oneNumber(op.Hops, func(n uint64) (low, high uint64, some bool) { return n, n, true }),
+		"--" + name + "-lt": oneNumber(op.Hops, func(n uint64) (low, high uint64, some bool) { return 0, n - 1, n > 0 }),
+		"--" + name + "-gt": oneNumber(op.Hops, func(n uint64) (low, high uint64, some bool) {
+			return n + 1, mostNumber, true
+		}),
 	}
 }
 
-func noIf(never bool) truth {
-	if never {
-		return no
-	}
-	return maybe
-}
-
-// mostHops is what packets have that may not be forwarded.
-const mostHops = 255
-
-// hops reads a number: is tells of a client's packet, the others of one that has more than it, as many, and fewer.
-func hops(is func(n uint32) truth, more, same, less truth) reader {
+// oneNumber reads a number; of tells which numbers of the packet match, or that none does.
+func oneNumber(is bounded, of func(n uint64) (low, high uint64, some bool)) reader {
 	return withArg(func(arg string) (cond, bool) {
 		n, ok := number(arg)
+		low, high, some := of(uint64(n))
 		return func(c *netfilter.Context) truth {
-			switch {
-			case !c.Packet.Resolves():
-				return is(n)
-			case n < mostHops:
-				return more
-			case n == mostHops:
-				return same
+			if !some {
+				return no
 			}
-			return less
+			return is(c).Within(low, high)
 		}, ok
 	})
 }
+
+// numberRange reads n, or from:to, each of which may be missing.
+func numberRange(is bounded) reader {
+	return withArg(func(arg string) (cond, bool) {
+		from, to, isRange := strings.Cut(arg, ":")
+		if !isRange {
+			to = from
+		}
+		low, ok1 := number(from)
+		high, ok2 := number(to)
+		if isRange && from == "" {
+			low, ok1 = 0, true
+		}
+		if isRange && to == "" {
+			high, ok2 = mostNumber, true
+		}
+		return func(c *netfilter.Context) truth { return is(c).Within(uint64(low), uint64(high)) }, ok1 && ok2
+	})
+}
+
+// mss is --mss of tcpmss: a packet without the option does not match (net/netfilter/xt_tcpmss.c).
+func mss(s *ruleSpec, o *option) (cond, bool) {
+	within, ok := numberRange(op.MSS)(s, o)
+	return func(c *netfilter.Context) truth {
+		if op.HasMSS(c) == no {
+			return no
+		}
+		return within(c)
+	}, ok
+}
+
+// tosIs is --tos of tos, value or value/mask (net/netfilter/xt_dscp.c, tos_mt).
+func tosIs(arg string) (cond, bool) {
+	value, mask, ok := valueMask(arg)
+	return tosBits(value, mask&0xff), ok && value <= 0xff
+}
+
+// dscpIs is --dscp of dscp: the upper six bits of the TOS.
+func dscpIs(arg string) (cond, bool) {
+	value, ok := number(arg)
+	return tosBits(value<<2, 0xfc), ok && value < 1<<6
+}
+
+func tosBits(value, mask uint32) cond {
+	return func(c *netfilter.Context) truth {
+		set, unknown := op.TOS(c)
+		if value&^mask != 0 || (uint32(set)^value)&mask&^uint32(unknown) != 0 {
+			return no
+		}
+		return op.Known(true, uint32(unknown)&mask == 0)
+	}
+}
+
+// groupOf is --src-group and --dst-group of devgroup, n or n/mask (net/netfilter/xt_devgroup.c): the group of the
+// interface that the packet came in by, or leaves by.
+func groupOf(dev func(p *netfilter.Packet) string) reader {
+	return withArg(func(arg string) (cond, bool) {
+		if arg == "default" {
+			arg = "0"
+		}
+		value, mask, ok := valueMask(arg)
+		return func(c *netfilter.Context) truth {
+			group, known := op.Group(c, dev(c.Packet))
+			return op.Known(group&mask == value, known)
+		}, ok
+	})
+}
+
+func incoming(p *netfilter.Packet) string { return p.In }
+func outgoing(p *netfilter.Packet) string { return p.Out }

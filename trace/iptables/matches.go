@@ -18,6 +18,7 @@ type matchSpec struct {
 	options map[string]reader // one condition each, which must all hold; other options are unknown
 	whole   func(s *ruleSpec, opts []option, text string) (netfilter.Op, bool)
 	depends string // what the match depends on, where it is never known, with any options
+	why     string // why it is not known with the options that it has; "": the snapshot does not tell
 	ports   bool   // it has --sport and --dport like -m tcp
 	always  bool   // it matches any packet
 	args    map[string]int
@@ -57,8 +58,14 @@ var matches = map[string]*matchSpec{
 	"dccp": {proto: netfilter.DCCP, ports: true, options: map[string]reader{
 		"--sport": sport, "--dport": dport, "--dccp-types": dccpTypes,
 	}},
-	"devgroup":  needs("interface groups"),
-	"dscp":      needs("the packet's DSCP"),
+	"devgroup": {
+		options: map[string]reader{"--src-group": groupOf(incoming), "--dst-group": groupOf(outgoing)},
+		why:     "it depends on interface groups",
+	},
+	"dscp": {
+		options: map[string]reader{"--dscp": withArg(dscpIs)},
+		why:     "it depends on the packet's DSCP",
+	},
 	"dst":       none(),
 	"ecn":       needs("the packet's ECN bits"),
 	"esp":       otherProtocol(netfilter.ESP),
@@ -68,7 +75,7 @@ var matches = map[string]*matchSpec{
 	"hbh":       none(),
 	// xt_helper.c: a condition on the connection that expected this one
 	"helper":     {options: map[string]reader{"--helper": anyArg(op.NoPacket)}},
-	"hl":         {options: hopsLeft("hl")},
+	"hl":         {options: hopsLeft("hl"), why: "it depends on the packet's hop limit"},
 	"icmp":       icmp,
 	"icmp6":      icmpv6,
 	"icmpv6":     icmpv6,
@@ -77,11 +84,14 @@ var matches = map[string]*matchSpec{
 	"ipv6header": needs("the packet's extension headers"),
 	"ipvs":       {whole: ipvs},
 	"l2tp":       needs("the packet's bytes"),
-	"length":     needs("the packet's length"),
-	"limit":      needs("how many packets came before"),
-	"mac":        {only: op.HasLinkHeader, depends: "the sender's MAC address"},
-	"mark":       {options: map[string]reader{"--mark": markIs(skbMark)}},
-	"mh":         otherProtocol(135),
+	"length": {
+		options: map[string]reader{"--length": numberRange(op.Length)},
+		why:     "it depends on the packet's length",
+	},
+	"limit": needs("how many packets came before"),
+	"mac":   {only: op.HasLinkHeader, depends: "the sender's MAC address"},
+	"mark":  {options: map[string]reader{"--mark": markIs(skbMark)}},
+	"mh":    otherProtocol(135),
 	"multiport": {options: map[string]reader{
 		"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn),
 	}},
@@ -119,12 +129,17 @@ var matches = map[string]*matchSpec{
 	"tcp": {proto: netfilter.TCP, ports: true, options: map[string]reader{
 		"--sport": sport, "--dport": dport, "--tcp-flags": tcpFlags, "--syn": flag(isSYN), "--tcp-option": tcpOption,
 	}},
-	"tcpmss": tcpPacket("the TCP options"),
-	"time":   {whole: timeOf},
-	"tos":    needs("the packet's TOS"),
-	"ttl":    {options: hopsLeft("ttl")},
-	"u32":    needs("the packet's bytes"),
-	"udp":    {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
+	"tcpmss": {
+		proto: netfilter.TCP, options: map[string]reader{"--mss": mss}, why: "it depends on the TCP options",
+	},
+	"time": {whole: timeOf},
+	"tos": {
+		options: map[string]reader{"--tos": withArg(tosIs)},
+		why:     "it depends on the packet's TOS",
+	},
+	"ttl": {options: hopsLeft("ttl"), why: "it depends on the packet's TTL"},
+	"u32": needs("the packet's bytes"),
+	"udp": {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
 }
 
 // understands tells whether all options are known ones, for a match that accepts any packet.
@@ -156,7 +171,11 @@ func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.
 		return op.Conditions(append(conds, op.Unsure), "it depends on "+m.depends), true
 	}
 	more, ok := m.conds(s, opts)
-	return op.Conditions(append(conds, more...), notInSnapshot(text)), ok
+	why := m.why
+	if why == "" {
+		why = notInSnapshot(text)
+	}
+	return op.Conditions(append(conds, more...), why), ok
 }
 
 // notInSnapshot is the reason of a result that is not known.

@@ -222,6 +222,12 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	if end.End != netfilter.Sent || !pkt.SNAT || !pkt.Src.IsValid() || pkt.Src == pkt.OrigSrc {
 		return nil
 	}
+	if pkt.Src.IsLoopback() && pkt.Out != "lo" {
+		return &netfilter.Uncertain{
+			Where: pkt.SNATBy, What: "the source of the packet",
+			Why: "it is an address of loopback: no other host answers to it",
+		}
+	}
 	if own, known := p.net.Local(pkt.Src); own || !known {
 		return nil
 	}

@@ -4,6 +4,7 @@ package judge
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -159,7 +160,8 @@ type issue struct {
 	predicate     bool
 	where         netfilter.Ref
 	evidence      []report.Evidence
-	unmasqueraded bool // of WrongMasquerade: the source stays what it is, and should be translated
+	unmasqueraded bool       // of WrongMasquerade: the source stays what it is, and should be translated
+	own           netip.Addr // of that: the node's own address, which its packets keep, and get answers at
 
 	// These take the place of what the kind has; "" and false leave it.
 	severity report.Severity

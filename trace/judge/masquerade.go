@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -15,8 +16,7 @@ const WrongMasquerade = "WrongMasquerade"
 var _ = register(kind{
 	code: WrongMasquerade, severity: mismatch, scope: onPath, by: hairpin,
 	effect: map[string]string{notMasqueraded: "not masqueraded", masqueraded: "masqueraded"},
-	remedy: advice("compare kube-proxy's clusterCIDR and detectLocalMode with the pod network, then restart kube-proxy "+
-		"on {node}", restartProxy),
+	remedy: restart,
 	issues: []string{"kubernetes/kubernetes#36835", "kubernetes/kubernetes#36652"},
 })
 
@@ -30,6 +30,7 @@ const (
 // kube-proxy's own translation can be one too many, while any will do where one is due.
 func masquerading(want *expect.Path, got *outcomes) []issue {
 	var missing, needless []string
+	var own netip.Addr // of all that is missing
 	translated := got.translated()
 	for i := range want.Endpoints {
 		e := &want.Endpoints[i]
@@ -42,6 +43,12 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			switch {
 			case want.Masquerade == expect.MasqUnknown:
 			case due && !o.masq && !o.inside:
+				if len(missing) == 0 || own != o.own {
+					own = netip.Addr{}
+					if len(missing) == 0 {
+						own = o.own
+					}
+				}
 				missing = append(missing, e.Address.String())
 			case !due && o.masq && o.masqBy.Chain == nil:
 				needless = append(needless, e.Address.String())
@@ -53,12 +60,14 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 		why := "the endpoint's answer will not come back through this node"
 		if want.Masquerade == expect.MasqHairpin {
 			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
+		} else if own.IsValid() {
+			why = "the endpoint's answer comes back all the same, as the source is " + own.String() + ", the node's own address"
 		}
 		issues = append(issues, issue{
 			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing,
 			expected: string(want.Masquerade), actual: notMasqueraded,
-			unmasqueraded: true,
-			message:       "the source address is not translated: " + why,
+			unmasqueraded: true, own: own,
+			message: "the source address is not translated: " + why,
 		})
 	}
 	if len(needless) > 0 {

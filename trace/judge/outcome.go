@@ -48,6 +48,7 @@ type outcome struct {
 	decided host.Decision // of one without a usable route: the routing rule and the route
 	reverse bool          // dropped by the reverse path filter: why has its setting
 	virtual bool          // a virtual server of IPVS has chosen
+	own     netip.Addr    // the source of a packet of the node that leaves by it, where answers to that come back anyway
 	inside  bool          // given to a socket of the node without passing POSTROUTING: there is no place to masquerade
 }
 
@@ -118,6 +119,9 @@ func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 			o.masqBy = r.Packet.SNATBy
 		}
 	}
+	if p := &r.Packet; r.End == netfilter.Sent && p.Local && !p.SNAT && n.answeredAt(p.Src, p.Out) {
+		o.own = p.Src
+	}
 	switch r.End {
 	case netfilter.Sent, netfilter.Delivered:
 		o.action = acceptAction
@@ -136,6 +140,12 @@ func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 		o.action, o.certain = unknownAction, false
 	}
 	return o
+}
+
+// answeredAt tells whether answers to an address come back to the node: others know it as the Node's, or it is one of the
+// interface that packets leave by.
+func (n *node) answeredAt(a netip.Addr, dev string) bool {
+	return a.IsValid() && (n.cluster.ofNode(a) == n.Name || slices.Contains(n.net.AddressesOn(dev), a))
 }
 
 // sharing tells by what the connections are shared out, where that comes to no fixed shares; "" where it does.

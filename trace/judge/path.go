@@ -46,6 +46,8 @@ type worker struct {
 	gateways map[netip.Addr]bool
 	// routed is what routedNodes has found.
 	routed map[bool][]routedNode
+	// podPorts is what apart has found.
+	podPorts map[hop]podPort
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]passing
 

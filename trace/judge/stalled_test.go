@@ -204,14 +204,13 @@ func TestChainThatTranslatesNothingIsNamed(t *testing.T) {
 }
 
 // Where the source of packets is not translated, the chain is named that should set the mark or translate what has it,
-// or the rule of others that comes in between; kube-proxy's configuration is only suspected where a rule depends on it.
+// or the rule of others that comes in between.
 func TestCauseOfMissingMasquerade(t *testing.T) {
 	np := kubeproxy.ChainNames("shop/np", corev1.ProtocolTCP)
 	x := openCaptured(t, "iptables")
 	const (
-		anew       = "restart kube-proxy on node1: it"
-		foreign    = "find who owns "
-		configured = "compare kube-proxy's clusterCIDR"
+		anew    = "restart kube-proxy on node1: it"
+		foreign = "find who owns "
 	)
 	for _, tt := range []struct {
 		name, base   string
@@ -247,7 +246,7 @@ func TestCauseOfMissingMasquerade(t *testing.T) {
 		{
 			name: "the mark of traffic to the cluster IP",
 			do:   func(w *capturedNode) { w.drop(v4, "-A "+np.Cluster, "KUBE-MARK-MASQ") },
-			says: "the source address is not translated", remedy: configured,
+			says: "the source address is not translated", remedy: anew,
 		},
 		{
 			name: "nftables: masquerading", base: "nftables", do: func(w *capturedNode) { w.emptied("masquerading", "") },

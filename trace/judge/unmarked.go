@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,8 +13,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// explainMasquerade says of a source address that is not translated, or should not be, where that comes from. What no
-// configuration of kube-proxy leaves out is a rule that is gone: then its configuration is not to blame.
+// keepMark is the remedy where a rule of others changes the mark by which kube-proxy's rules know what to masquerade.
+var keepMark = advice("find who owns {where}, and make it leave the bit of kube-proxy's mark as it is (a mask: "+
+	"--set-xmark VALUE/MASK, meta mark set meta mark and … or …), or choose another masqueradeBit for kube-proxy",
+	command{chain: true})
+
+// explainMasquerade says of a source address that is not translated, or should not be, where that comes from. A rule
+// that is not as kube-proxy's configuration has it is one that somebody has changed, or that kube-proxy has not written
+// again: where all rules show another configuration, that is the one that counts ([ConfigNotApplied]).
 func (p *pathCase) explainMasquerade(is *issue) {
 	w := p.walkedSteps()
 	if is.expected == string(expect.MasqHairpin) && is.unmasqueraded {
@@ -21,23 +28,47 @@ func (p *pathCase) explainMasquerade(is *issue) {
 	}
 	is.evidence = w.masquerading()
 	if !is.unmasqueraded {
-		return
-	}
-	if u := w.unmarked(netfilter.FamilyOf(p.want.Frontend.Address)); u != nil {
-		is.where, is.message = u.at, is.message+": "+u.text
-		if is.evidence = append([]report.Evidence{cite(u.at)}, is.evidence...); u.foreign {
-			is.remedy = p.advise(foreignRule, is)
-		} else {
-			is.remedy = p.advise(restart, is)
+		if at := w.markedByOthers(); at.Chain != nil {
+			is.where, is.message = at, is.message+": "+at.String()+", which is not kube-proxy's, sets kube-proxy's mark"
+			is.evidence = append([]report.Evidence{cite(at)}, is.evidence...)
+			is.remedy = p.advise(keepMark, is)
 		}
 		return
 	}
-	// The rules for cluster IPs depend on clusterCIDR and detectLocalMode; those for what comes in from outside, and for a
-	// pod that reaches itself, do not (kube-proxy, pkg/proxy/iptables/proxier.go).
-	if p.want.Frontend.Kind != expect.ClusterIP || is.expected == string(expect.MasqHairpin) {
-		is.remedy = p.advise(restart, is)
+	u := w.unmarked(netfilter.FamilyOf(p.want.Frontend.Address))
+	if u == nil {
+		return
+	}
+	is.where, is.message = u.at, is.message+": "+u.text
+	is.evidence = append([]report.Evidence{cite(u.at)}, is.evidence...)
+	if u.foreign {
+		is.remedy = p.advise(keepMark, is)
+		if is.own.IsValid() {
+			is.severity = warning
+		}
 	}
 }
+
+// markedByOthers returns the rule of others by which a packet has kube-proxy's mark that none of kube-proxy's gives it;
+// the zero Ref where there is none.
+func (w *walked) markedByOthers() (at netfilter.Ref) {
+	for i := range w.steps {
+		s := &w.steps[i]
+		if s.Kind != netfilter.StepMark || s.Mark.Connection || s.Ref.Hook == netfilter.Postrouting && w.byKubeProxy(s.Ref) {
+			continue
+		}
+		switch has := s.Mark.Value&w.masqueradeMark() != 0; {
+		case has && w.byKubeProxy(s.Ref):
+			return netfilter.Ref{}
+		case has:
+			at = s.Ref
+		}
+	}
+	return at
+}
+
+// masqueradeMark is the mark of what kube-proxy's rules masquerade.
+func (n *node) masqueradeMark() uint32 { return 1 << n.config.MasqueradeBit }
 
 // hairpinSteps are those of a packet from the first of the endpoints that an issue is about to itself.
 func (p *pathCase) hairpinSteps(is *issue) *walked {
@@ -65,7 +96,7 @@ func (w *walked) unmarked(f netfilter.Family) *unmarked {
 	names := w.mode.names()
 	var marker, last *netfilter.Chain
 	var changed netfilter.Ref
-	marked := false
+	marked, other := false, uint32(0)
 	for i := range w.steps {
 		s := &w.steps[i]
 		switch kubes := w.byKubeProxy(s.Ref); {
@@ -75,7 +106,7 @@ func (w *walked) unmarked(f netfilter.Family) *unmarked {
 			w.byKubeProxy(netfilter.Ref{Chain: s.Target}):
 			last = s.Target
 		case s.Kind == netfilter.StepMark && !s.Mark.Connection && kubes && s.Ref.Hook != netfilter.Postrouting:
-			marked = true // in POSTROUTING it is taken off
+			marked, other = true, s.Mark.Value // in POSTROUTING it is taken off
 		case s.Kind == netfilter.StepMark && !s.Mark.Connection && !kubes && marked:
 			changed = s.Ref
 		}
@@ -84,6 +115,9 @@ func (w *walked) unmarked(f netfilter.Family) *unmarked {
 	case marker != nil && !marked:
 		return &unmarked{at: netfilter.Ref{Chain: marker}, text: lacks(marker, "sets no mark")}
 	case !marked:
+	case marker != nil && changed.Chain == nil && other&w.masqueradeMark() == 0:
+		return &unmarked{at: netfilter.Ref{Chain: marker}, text: fmt.Sprintf("%s sets the mark %#x, and kube-proxy's rules "+
+			"translate what has %#x", chainName(marker), other, w.masqueradeMark())}
 	case last != nil && !masqueradesMarked(last):
 		return &unmarked{at: netfilter.Ref{Chain: last}, text: lacks(last, "has no rule that translates a source")}
 	case last != nil && changed.Chain != nil:

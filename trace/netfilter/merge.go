@@ -56,7 +56,21 @@ func (w *Walker) mergeEnds(bs []branch) []branch {
 		x.NextHop, x.route = y.NextHop, y.route
 		return arrived(a.end) == arrived(b.end) && x == y
 	}
-	return w.mergeBy(bs, false, func(a, b *branch) bool { return same(a, b) && joinOpposite(a, b) })
+	return w.mergeBy(bs, false, func(a, b *branch) bool { return same(a, b) && joinEnds(a, b) })
+}
+
+// joinEnds is joinOpposite of ends that are the same for the client. Of two at which the packet is lost, the one that
+// stays is where it comes to if the unknown is not true: that rule is known to drop it, while of the other, which asks
+// for what is not known, it is not known whether it would.
+func joinEnds(a, b *branch) bool {
+	assumed := a.yes &^ b.yes
+	if !joinOpposite(a, b) {
+		return false
+	}
+	if assumed != 0 && a.end != Sent && a.end != Delivered {
+		a.pkt, a.verdict, a.end, a.where, a.why, a.route, a.by = b.pkt, b.verdict, b.end, b.where, b.why, b.route, b.by
+	}
+	return true
 }
 
 // merge joins branches in the same state until none can be joined any more. Where many are left, the uncertain ones

@@ -130,6 +130,9 @@ var headerConds = map[string]op.Cond{
 // header is a header or option that the first packet of a connection does not have: whether it is there can be asked
 // for, but none of its fields (nft_exthdr.c).
 func header(h *syntax.Header) (*expr, bool) {
+	if h.Kind == "tcp option" && h.Name == "maxseg" && h.Field == "size" {
+		return &expr{field: needs(op.HasMSS, between(16, "the TCP options", op.MSS))}, true //nolint:mnd // bits
+	}
 	need, ok := headerConds[h.Kind]
 	if !ok {
 		return notKnown(h.Kind)
@@ -207,7 +210,7 @@ func (x *expr) shiftedBy(e *syntax.Binary) (*expr, bool) {
 		return nil, false
 	}
 	y := *x
-	y.index = noIndex
+	y.index, y.bounds = noIndex, nil
 	y.get = func(c *netfilter.Context) value { return x.get(c).shifted(sign*int(by), x.typ.bits) }
 	return &y, true
 }

@@ -17,6 +17,8 @@ type field struct {
 	// depends says on what the value depends, where it is never known.
 	depends string
 	index   indexBy
+	// bounds says between which numbers the value is, where get cannot.
+	bounds func(c *netfilter.Context) op.Bounds
 }
 
 // indexBy is what a comparison with a constant tells the index of a chain.
@@ -37,6 +39,49 @@ func unknown(depends string) field { return field{typ: typeOther, get: blank, de
 // without IP options or extension headers.
 func always(t *datatype, n uint64) field {
 	return field{typ: t, get: func(*netfilter.Context) value { return knownNumber(n) }}
+}
+
+// between is a number of at most some bits of which only bounds are known.
+func between(bits int, depends string, bounds func(c *netfilter.Context) op.Bounds) field {
+	return field{
+		typ: typeInteger, depends: depends, bounds: bounds,
+		get: func(*netfilter.Context) value { return value{blur: lowBits(bits)} },
+	}
+}
+
+// payloadLength is the length of what comes behind the header of IPv6.
+func payloadLength(c *netfilter.Context) op.Bounds {
+	const header = 40
+	b := op.Length(c)
+	return op.Bounds{Low: b.Low - min(b.Low, header), High: b.High - min(b.High, header)}
+}
+
+// skbLength is that of what the kernel has at a hook: at those of devices and bridges a link-layer header, or what fills
+// a short frame, may be a part of it.
+func skbLength(c *netfilter.Context) op.Bounds {
+	const linkHeader, shortFrame = 22, 60
+	b := op.Length(c)
+	if c.Hook.OfLink() {
+		b.High = max(b.High, shortFrame) + linkHeader
+	}
+	return b
+}
+
+// dscp is the upper part of the TOS byte, or of the traffic class.
+func dscp(c *netfilter.Context) value {
+	const ecnBits = 2
+	set, unknown := op.TOS(c)
+	return value{number(uint64(set >> ecnBits)), number(uint64(unknown >> ecnBits))}
+}
+
+func isGroup(name func(p *netfilter.Packet) string) field {
+	return field{typ: typeGroup, depends: "interface groups", get: func(c *netfilter.Context) value {
+		group, known := op.Group(c, name(c.Packet))
+		if !known {
+			return value{blur: lowBits(typeGroup.bits)}
+		}
+		return knownNumber(uint64(group))
+	}}
 }
 
 func blank(*netfilter.Context) value { return value{blur: ones} }
@@ -228,17 +273,28 @@ type headerField struct{ protocol, name string }
 
 // payloads are the fields of headers that are known.
 var payloads = map[headerField]field{
-	{"ip", "saddr"}:      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: src, index: bySource},
-	{"ip", "daddr"}:      {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: dst, index: byDestination},
-	{"ip", "protocol"}:   {typ: typeProto, need: isFamily(netfilter.IPv4), get: proto},
-	{"ip", "version"}:    needs(isFamily(netfilter.IPv4), always(typeInteger, 4)),
-	{"ip", "hdrlength"}:  needs(isFamily(netfilter.IPv4), always(typeInteger, 5)),
-	{"ip6", "saddr"}:     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: src, index: bySource},
-	{"ip6", "daddr"}:     {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
-	{"ip6", "nexthdr"}:   {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
-	{"ip6", "version"}:   needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
-	{"ether", "type"}:    {typ: typeEthType, need: op.HasLinkHeader, get: etherType},
-	{"ip6", "hoplimit"}:  needs(isFamily(netfilter.IPv6), field{typ: typeInteger, get: hopLimit, depends: "hop limits"}),
+	{"ip", "saddr"}:     {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: src, index: bySource},
+	{"ip", "daddr"}:     {typ: typeIPv4, need: isFamily(netfilter.IPv4), get: dst, index: byDestination},
+	{"ip", "protocol"}:  {typ: typeProto, need: isFamily(netfilter.IPv4), get: proto},
+	{"ip", "version"}:   needs(isFamily(netfilter.IPv4), always(typeInteger, 4)),
+	{"ip", "hdrlength"}: needs(isFamily(netfilter.IPv4), always(typeInteger, 5)),
+	{"ip6", "saddr"}:    {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: src, index: bySource},
+	{"ip6", "daddr"}:    {typ: typeIPv6, need: isFamily(netfilter.IPv6), get: dst, index: byDestination},
+	{"ip6", "nexthdr"}:  {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
+	{"ip6", "version"}:  needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
+	{"ether", "type"}:   {typ: typeEthType, need: op.HasLinkHeader, get: etherType},
+	{"ip6", "hoplimit"}: needs(isFamily(netfilter.IPv6), between(8, "hop limits", op.Hops)),
+	{"ip", "ttl"}:       needs(isFamily(netfilter.IPv4), between(8, "the packet's ip ttl", op.Hops)),
+	{"ip", "length"}:    needs(isFamily(netfilter.IPv4), between(16, "the packet's length", op.Length)),
+	{"ip6", "length"}:   needs(isFamily(netfilter.IPv6), between(16, "the packet's length", payloadLength)),
+	{"ip", "dscp"}:      needs(isFamily(netfilter.IPv4), field{typ: typeDSCP, get: dscp, depends: "the packet's DSCP"}),
+	{"ip6", "dscp"}:     needs(isFamily(netfilter.IPv6), field{typ: typeDSCP, get: dscp, depends: "the packet's DSCP"}),
+	{"tcp", "doff"}:     needs(isProto(netfilter.TCP), between(4, "the TCP options", op.DataOffset)),
+	// No fragment; whether it may be cut into some is the sender's choice.
+	{"ip", "frag-off"}: needs(isFamily(netfilter.IPv4), field{
+		typ: typeInteger, depends: "whether packets may be fragmented",
+		get: func(*netfilter.Context) value { return value{blur: number(dontFragment)} },
+	}),
 	{"icmp", "type"}:     needs(isProto(netfilter.ICMP), field{typ: typeICMP, get: kindOf}),
 	{"icmp", "code"}:     needs(isProto(netfilter.ICMP), field{typ: typeICMPCode, get: codeOf}),
 	{"icmpv6", "type"}:   needs(isProto(netfilter.ICMPv6), field{typ: typeICMPv6, get: kindOf}),
@@ -267,6 +323,9 @@ var payloads = map[headerField]field{
 		return value{number(uint64(set)), number(64 | 128 | uint64(unknown))}
 	}},
 }
+
+// dontFragment is the bit of the IPv4 header's field of fragments that says so.
+const dontFragment = 1 << 14
 
 func needs(need op.Cond, f field) field {
 	f.need = need
@@ -299,13 +358,13 @@ var metas = map[string]field{
 	"skuid":     needs(op.FromNode, unknown("the process that sends it")),
 	"skgid":     needs(op.FromNode, unknown("the process that sends it")),
 	"cgroup":    unknown("the process that sends it"),
-	"length":    unknown("the packet's length"),
+	"length":    between(32, "the packet's length", skbLength),
 	"iiftype":   unknown("the type of the interface"),
 	"oiftype":   unknown("the type of the interface"),
 	"iifkind":   unknown("the kind of the interface"),
 	"oifkind":   unknown("the kind of the interface"),
-	"iifgroup":  unknown("interface groups"),
-	"oifgroup":  unknown("interface groups"),
+	"iifgroup":  isGroup(inName),
+	"oifgroup":  isGroup(outName),
 	"ibrname":   unknown("bridge ports"),
 	"obrname":   unknown("bridge ports"),
 	"sdif":      unknown("VRFs"),
@@ -363,14 +422,6 @@ func codeOf(c *netfilter.Context) value {
 	return knownNumber(uint64(netfilter.FragmentationNeededCode))
 }
 
-// hopLimit: what finds link-layer addresses has 255 (RFC 4861, section 7.1). That of other packets is not known.
-func hopLimit(c *netfilter.Context) value {
-	if c.Packet.Resolves() {
-		return knownNumber(255)
-	}
-	return value{blur: lowBits(8)}
-}
-
 // packetType: a Service's packet is for one host.
 func packetType(c *netfilter.Context) value {
 	if c.Packet.Dst.IsMulticast() || c.Packet.Family == netfilter.ARP {
@@ -395,6 +446,8 @@ var cts = map[connectionKey]field{
 	{key: "direction"}: {typ: typeCTDir, need: hasConnection, get: ctDirection},
 	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: nfProto},
 	{key: "protocol"}:  {typ: typeProto, need: hasConnection, get: proto},
+	// of the connection that expected this one
+	{key: "helper"}: needs(op.NoPacket, unknown("the connection's helper")),
 
 	{"l3proto", "original"}:   {typ: typeNFProto, need: hasConnection, get: nfProto},
 	{"protocol", "original"}:  {typ: typeProto, need: hasConnection, get: proto},
@@ -418,7 +471,7 @@ var cts = map[connectionKey]field{
 
 // ctKeys are the other keys of ct, with or without a direction; their values the snapshot does not hold.
 var ctKeys = map[string]string{
-	"helper": "the connection's helper", "expiration": "the connection's age", "label": "the connection's label",
+	"expiration": "the connection's age", "label": "the connection's label",
 	"zone":  "the connection's zone",
 	"bytes": "what the connection has seen", "packets": "what the connection has seen",
 	"avgpkt": "what the connection has seen",

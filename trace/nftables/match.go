@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"math"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -50,7 +51,7 @@ func (b *builder) match(m *syntax.Match) bool {
 	if !ok || len(left) > 1 && sign != "==" && sign != "!=" {
 		return false
 	}
-	if _, isList := m.Right.(syntax.List); isList && (sign == "!=" || sign == "==") {
+	if _, isList := m.Right.(syntax.List); isList && (sign == "!=" || sign == "==") && !b.readsOneWay(m) {
 		compare = eitherReading(sign)
 	}
 	if len(left) == 1 && left[0].typ.beyond(m.Right) {
@@ -58,6 +59,10 @@ func (b *builder) match(m *syntax.Match) bool {
 			return false
 		}
 		b.add(&comparison{left: left, right: spans, compare: fixed(op.Is(sign == "!=")), why: dependsOn(left)})
+		return true
+	}
+	if len(left) == 1 && left[0].bounds != nil {
+		b.add(&numberIs{left[0], spans[0], sign, dependsOn(left)})
 		return true
 	}
 	if left[0].draw != nil && len(left) == 1 {
@@ -73,6 +78,13 @@ func (b *builder) match(m *syntax.Match) bool {
 	not := len(left) > 1 && sign == "!="
 	b.add(&comparison{left: left, right: spans, sign: sign, compare: compare, not: not, why: dependsOn(left)})
 	return true
+}
+
+// readsOneWay tells whether a list of flags on the right is one value: what is read from the kernel says so, and so does
+// a mask on the left.
+func (b *builder) readsOneWay(m *syntax.Match) bool {
+	left, isBinary := m.Left.(*syntax.Binary)
+	return b.ruleset.Complete || isBinary && left.Op == "&"
 }
 
 // hidesFamily tells whether nft may have left out a condition on the IP family before a comparison: it takes one before
@@ -213,6 +225,40 @@ func (m *comparison) Run(c *netfilter.Context) netfilter.Effect {
 		t = both(t, m.compare(v, m.right[i]))
 	}
 	return answer(t, m.why)
+}
+
+// numberIs is a match with constants of a number of which bounds are known.
+type numberIs struct {
+	left  *expr
+	right span
+	sign  string
+	why   string
+}
+
+// Run implements [netfilter.Op].
+func (m *numberIs) Run(c *netfilter.Context) netfilter.Effect {
+	t := op.Yes
+	if m.left.need != nil {
+		if t = m.left.need(c); t == op.No {
+			return breakOff
+		}
+	}
+	b, low, high := m.left.bounds(c), m.right.lo.lo, m.right.hi.lo
+	switch m.sign {
+	case "!=":
+		return answer(both(t, b.Within(low, high).Not()), m.why)
+	case "<":
+		return answer(both(t, b.Within(low, math.MaxUint64).Not()), m.why)
+	case "<=":
+		return answer(both(t, b.Within(0, low)), m.why)
+	case ">":
+		return answer(both(t, b.Within(0, low).Not()), m.why)
+	case ">=":
+		return answer(both(t, b.Within(low, math.MaxUint64)), m.why)
+	case "", "==":
+		return answer(both(t, b.Within(low, high)), m.why)
+	}
+	return answer(op.Maybe, m.why)
 }
 
 var breakOff = netfilter.Effect{Kind: netfilter.Break}

@@ -50,6 +50,8 @@ var (
 	typeICMP     = &datatype{name: "icmp_type", bits: 8, symbols: syntax.ICMPTypes}
 	typeICMPCode = &datatype{name: "icmp_code", bits: 8, symbols: syntax.ICMPCodes}
 	typeICMPv6   = &datatype{name: "icmpv6_type", bits: 8, symbols: syntax.ICMPv6Types}
+	typeGroup    = &datatype{name: "devgroup", bits: 32, symbols: map[string]uint64{"default": 0}}
+	typeDSCP     = &datatype{name: "dscp", bits: 6, symbols: syntax.DSCPs}
 	typeARP      = &datatype{name: "arp_op", bits: 16, symbols: syntax.ARPOperations}
 	// typeOther is that of a value of which nothing is known, whatever its constants are.
 	typeOther = &datatype{name: "other", bits: 128}
@@ -64,7 +66,7 @@ var types = func() map[string]*datatype {
 		typeIPv4, typeIPv6, typeProto, typePort, typeMark, typeIfname, typeIface, typeEther, typeInteger, typeNFProto,
 		typeEthType,
 		typeCTState, typeCTStatus, typeCTDir, typePktType, typeFibType, typeTCPFlags, typeICMP, typeICMPCode, typeICMPv6,
-		typeARP, typeVerdict,
+		typeARP, typeGroup, typeDSCP, typeVerdict,
 	} {
 		all[t.name] = t
 	}

@@ -14,6 +14,8 @@ func MayHaveSocket(c *netfilter.Context) Truth {
 	p := c.Packet
 	switch {
 	case p.Local || c.Listens == nil:
+	case p.Turn == netfilter.Reply && p.Conn.Original.Dst != p.Conn.Reply.Src:
+		return No // the socket's other end is what the client has asked for, and not the endpoint
 	case p.Turn == netfilter.Reply:
 		if local, known := c.Host.Local(p.Conn.Original.Src.Addr()); known && !local {
 			return No
@@ -24,6 +26,14 @@ func MayHaveSocket(c *netfilter.Context) Truth {
 		}
 	}
 	return Maybe
+}
+
+// Group returns the group of an interface (ip link, group).
+func Group(c *netfilter.Context, dev string) (group uint32, known bool) {
+	if dev == "" {
+		return 0, false
+	}
+	return c.Host.Group(dev)
 }
 
 // HasLinkHeader tells whether the packet has a link-layer header that counts: what the node sends has none, nor has lo.

@@ -83,11 +83,7 @@ var (
 		symbols: symbolsFrom("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"),
 	}
 
-	wireDSCP = &wireType{name: "dscp", size: 1, symbols: map[uint64]string{
-		0: "cs0", 8: "cs1", 16: "cs2", 24: "cs3", 32: "cs4", 40: "cs5", 48: "cs6", 56: "cs7", 1: "lephb", 10: "af11",
-		12: "af12", 14: "af13", 18: "af21",
-		20: "af22", 22: "af23", 26: "af31", 28: "af32", 30: "af33", 34: "af41", 36: "af42", 38: "af43", 44: "va", 46: "ef",
-	}}
+	wireDSCP = &wireType{name: "dscp", size: 1, symbols: reversed(syntax.DSCPs)}
 	//nolint:misspell // what nft calls it
 	wireECN        = &wireType{name: "ecn", size: 1, symbols: symbolsFrom("not-ect", "ect1", "ect0", "ce")}
 	wireICMP       = &wireType{name: "icmp_type", size: 1, symbols: reversed(syntax.ICMPTypes)}

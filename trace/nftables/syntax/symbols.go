@@ -14,6 +14,12 @@ var (
 	CTStatuses = map[string]uint64{
 		"expected": 1, "seen-reply": 2, "assured": 4, "confirmed": 8, "snat": 16, "dnat": 32, "dying": 512,
 	}
+	// DSCPs are those of ip dscp and ip6 dscp.
+	DSCPs = map[string]uint64{
+		"cs0": 0, "cs1": 8, "cs2": 16, "cs3": 24, "cs4": 32, "cs5": 40, "cs6": 48, "cs7": 56, "lephb": 1, "af11": 10,
+		"af12": 12, "af13": 14, "af21": 18, "af22": 20, "af23": 22, "af31": 26, "af32": 28, "af33": 30, "af41": 34,
+		"af42": 36, "af43": 38, "va": 44, "ef": 46,
+	}
 	// ICMPTypes are those of icmp type.
 	ICMPTypes = map[string]uint64{
 		"echo-reply": 0, "destination-unreachable": 3, "source-quench": 4, "redirect": 5, "echo-request": 8,

@@ -192,7 +192,7 @@ func TestCollect(t *testing.T) {
 	for _, file := range []string{
 		"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "kube-proxy-config.yaml",
 	} {
-		if !strings.Contains(g.unread[file], "no process kube-proxy runs on the node") {
+		if !strings.Contains(g.unread[file], "no kube-proxy process runs on the node") {
 			t.Errorf("%s: %q", file, g.unread[file])
 		}
 	}

@@ -84,11 +84,11 @@ func TestTableBecomesTheirs(t *testing.T) {
 		},
 		"a base chain": {
 			"add chain ip " + table + " wall { type filter hook input priority 0; policy drop; }",
-			"policy drop", "others have made or changed its chains wall",
+			"policy drop", "others have created or changed its chains wall",
 		},
 		"a policy": {
 			"chain ip " + table + " prerouting { policy drop; }",
-			"policy drop", "others have made or changed its chains prerouting (its policy is DROP)",
+			"policy drop", "others have created or changed its chains prerouting (its policy is DROP)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,10 +118,10 @@ func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
 	}
 	const wall = " wall { type filter hook input priority 0; policy drop; }"
 	for name, c := range map[string]struct{ do, said string }{
-		"a base chain": {"add chain ip svcproxy-0123abcd" + wall, "others have made or changed its chains wall"},
+		"a base chain": {"add chain ip svcproxy-0123abcd" + wall, "others have created or changed its chains wall"},
 		"a policy": {
 			"chain ip svcproxy-0123abcd output { policy drop; }",
-			"others have made or changed its chains output (its policy is DROP)",
+			"others have created or changed its chains output (its policy is DROP)",
 		},
 		"made again": {
 			"delete table ip svcproxy-0123abcd; add table ip svcproxy-0123abcd; add chain ip svcproxy-0123abcd" + wall,

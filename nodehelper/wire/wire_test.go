@@ -369,7 +369,7 @@ func TestCallAfterBreak(t *testing.T) {
 	}
 	second := c.Call(MethodCollect, nil, Sink{})
 	if !errors.Is(second, io.ErrUnexpectedEOF) ||
-		!strings.HasPrefix(second.Error(), "the connection to the helper is no more: ") {
+		!strings.HasPrefix(second.Error(), "the connection to the helper is lost: ") {
 		t.Errorf("the call after it gives %v", second)
 	}
 }
@@ -390,7 +390,7 @@ func TestHello(t *testing.T) {
 		"of a later version": {
 			stream: magic + `{"protocol":7,"build":"v9\u001b","more":[1]}` + "\n", hello: Hello{7, "v9\uFFFD"},
 		},
-		"nothing": {err: "it ended without a word"},
+		"nothing": {err: "it ended without any output"},
 		"another program": {
 			stream: "exec format error\n", err: "what answers is not svcproxy's node helper; it wrote: exec format error",
 		},

@@ -19,10 +19,10 @@ func newExplainCommand(env *environment) *cobra.Command {
 		Use:        "explain [CODE]",
 		SuggestFor: []string{"finding", "findings", "man"},
 		Short:      "Explain a finding: what it means, its usual cause and its remedy",
-		Long: `Explain a finding: what it means, the evidence for it, its usual cause, its remedy and the upstream issues. ` +
-			`Without a
-code, list all codes with one line each. No cluster is contacted: the text is that of docs/findings.md of this ` +
-			`version.`,
+		Long: `Explain a finding: what it means, the evidence for it, its usual cause, its
+remedy, and related upstream issues. Without a code, list all codes with one line
+each. No cluster is contacted: the text is that of docs/findings.md of this
+version.`,
 		Example: `  # What does MissingEndpoint mean?
   kubectl svcproxy explain MissingEndpoint
 

@@ -58,16 +58,16 @@ func TestOpenRefused(t *testing.T) {
 			objects: []runtime.Object{
 				namespace("tools", "baseline"), namespace("kube-system", ""), namespace("ops", "privileged"), namespace("a", ""),
 			},
-			want: refusedBy + "--helper-namespace ops would take it",
+			want: refusedBy + "--helper-namespace ops would accept it",
 		},
 		"Pod Security, and kube-system enforces nothing": {
 			err:     security,
 			objects: []runtime.Object{namespace("tools", "baseline"), namespace("a", ""), namespace("kube-system", "")},
-			want:    refusedBy + "--helper-namespace kube-system would take it",
+			want:    refusedBy + "--helper-namespace kube-system would accept it",
 		},
 		"Pod Security everywhere": {
 			err: security, objects: []runtime.Object{namespace("tools", "baseline"), namespace("kube-system", "restricted")},
-			want: refusedBy + "no namespace takes it; make one with: " +
+			want: refusedBy + "no namespace accepts it; create one with: " +
 				"kubectl label namespace NAME pod-security.kubernetes.io/enforce=privileged",
 		},
 		"quota is used up": {

@@ -175,7 +175,7 @@ func policyText(p *Policy) string {
 	}
 	add("load balancer open to %s", strings.Join(p.LoadBalancerSourceRanges, ", "))
 	if p.PublishNotReadyAddresses {
-		parts = append(parts, "endpoints count as ready always")
+		parts = append(parts, "endpoints always count as ready")
 	}
 	return strings.Join(parts, ", ")
 }

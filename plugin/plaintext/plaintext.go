@@ -42,6 +42,33 @@ func Middle(s string, limit int) string {
 	return Start(s, limit-1-tail) + "…" + end(s, tail)
 }
 
+// MiddleWords is Middle, but cuts between words where both ends have room for some: the last word of a rule is where it
+// leads to.
+func MiddleWords(s string, limit int) string {
+	if limit <= 0 || Width(s) <= limit {
+		return s
+	}
+	const gap = " … "
+	text := strings.TrimLeft(s, " ")
+	head, words := s[:len(s)-len(text)], strings.Fields(text)
+	tail := ""
+	for len(words) > 1 && Width(gap+words[len(words)-1]+" "+tail) <= limit*2/3 {
+		tail = strings.TrimSpace(words[len(words)-1] + " " + tail)
+		words = words[:len(words)-1]
+	}
+	first := head + words[0]
+	if tail == "" || Width(first+gap+tail) > limit {
+		return Middle(s, limit)
+	}
+	for _, word := range words[1:] {
+		if Width(first+" "+word+gap+tail) > limit {
+			break
+		}
+		first += " " + word
+	}
+	return first + gap + tail
+}
+
 // Start returns as much of the beginning of a text as fits into limit columns.
 func Start(s string, limit int) string { return displaywidth.TruncateString(s, limit, "") }
 

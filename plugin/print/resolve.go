@@ -157,7 +157,7 @@ func (t *text) resolve(r *Resolve) {
 	t.Blank()
 	t.endpointTable(r)
 	t.Blank()
-	t.Linef("%s", resolveConclusion(r))
+	t.title(resolveConclusion(r))
 }
 
 func policyText(p *Policy) string {

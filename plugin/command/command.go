@@ -11,12 +11,14 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/svcproxy/kubectl-svcproxy/docs"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -120,9 +122,31 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 		newDiffCommand(env), newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
 		newOptionsCommand(env.out.Style().Width), newWatchdogCommand(),
 	)
+	for _, c := range cmd.Commands() {
+		if c.Args == nil {
+			c.Args = noLongDash
+		}
+	}
 	cmd.SetHelpCommand(newHelpCommand())
 	env.addCompletions(cmd)
 	return cmd
+}
+
+// noLongDash refuses arguments that were flags before an editor made one long dash of "--".
+func noLongDash(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		first, _ := utf8.DecodeRuneInString(arg)
+		if !cluster.IsDash(first) {
+			continue
+		}
+		flag := strings.TrimLeftFunc(arg, func(r rune) bool { return r == '-' || cluster.IsDash(r) })
+		dashes := "--"
+		if utf8.RuneCountInString(flag) == 1 {
+			dashes = "-"
+		}
+		return run.Usagef("%q begins with a dash that is not \"-\": did you mean %s%s?", arg, dashes, flag)
+	}
+	return nil
 }
 
 // noSuchCommand answers to a word that is not a command. The likeliest is the name of a Service.

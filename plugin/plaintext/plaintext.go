@@ -42,8 +42,8 @@ func Middle(s string, limit int) string {
 	return Start(s, limit-1-tail) + "…" + end(s, tail)
 }
 
-// MiddleWords is Middle, but cuts between words where both ends have room for some: the last word of a rule is where it
-// leads to.
+// MiddleWords is Middle, but cuts between words where there is room for the last ones, which of a rule are where it leads
+// to (-j TARGET).
 func MiddleWords(s string, limit int) string {
 	if limit <= 0 || Width(s) <= limit {
 		return s
@@ -51,16 +51,16 @@ func MiddleWords(s string, limit int) string {
 	const gap = " … "
 	text := strings.TrimLeft(s, " ")
 	head, words := s[:len(s)-len(text)], strings.Fields(text)
-	tail := ""
-	for len(words) > 1 && Width(gap+words[len(words)-1]+" "+tail) <= limit*2/3 {
-		tail = strings.TrimSpace(words[len(words)-1] + " " + tail)
-		words = words[:len(words)-1]
-	}
-	first := head + words[0]
-	if tail == "" || Width(first+gap+tail) > limit {
+	const ends = 2
+	if len(words) <= ends {
 		return Middle(s, limit)
 	}
-	for _, word := range words[1:] {
+	first, between := head+words[0], words[1:len(words)-ends]
+	tail := strings.Join(words[len(words)-ends:], " ")
+	if Width(first+gap+tail) > limit {
+		return Middle(s, limit)
+	}
+	for _, word := range between {
 		if Width(first+" "+word+gap+tail) > limit {
 			break
 		}

@@ -38,7 +38,8 @@ func TestMiddleWords(t *testing.T) {
 	}{
 		{rule, 0, rule},
 		{rule, 200, rule},
-		{rule, 70, `  rule 2: "shop/web:http … --mode random -j KUBE-SEP-LPRYETXTYMQCMNCE`},
+		{rule, 70, `  rule 2: "shop/web:http -> … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
+		{rule, 80, `  rule 2: "shop/web:http -> 10.244.1.15:8080" -m … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
 		{rule, 51, `  rule 2: … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
 		{rule, 20, `  rule 2: …TYMQCMNCE`}, // the last word alone has no room
 		{"KUBE-SEP-LPRYETXTYMQCMNCE", 11, "KUBE-…CMNCE"},

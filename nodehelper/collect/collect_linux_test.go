@@ -309,7 +309,7 @@ func TestModulesThatAreNotThere(t *testing.T) {
 		{"neither", kernel{set("x"), set("y"), fail}, false, ""},
 		{"a symbol, where no list is to be had", kernel{none, fail, set("no_such_function")}, true, ""},
 		{"no symbol", kernel{none, fail, set("other")}, false, ""},
-		{"nothing can be told", kernel{none, fail, set()}, false, "cannot be told"},
+		{"nothing can be told", kernel{none, fail, set()}, false, "cannot determine"},
 		{"the loaded ones cannot be told", kernel{fail, set("no_such_ip_set"), fail}, false, "cannot be read"},
 	} {
 		symbolOf["no_such_ip_set"] = "no_such_function"

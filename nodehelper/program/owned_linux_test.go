@@ -80,7 +80,7 @@ func TestTableBecomesTheirs(t *testing.T) {
 		"made again": {
 			"delete table ip " + table + "; add table ip " + table + "; add chain ip " + table +
 				" wall { type filter hook input priority 0; policy drop; }",
-			"policy drop", "table ip " + table + " stays: no helper has made it",
+			"policy drop", "table ip " + table + " stays: no helper created it",
 		},
 		"a base chain": {
 			"add chain ip " + table + " wall { type filter hook input priority 0; policy drop; }",
@@ -125,7 +125,7 @@ func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
 		},
 		"made again": {
 			"delete table ip svcproxy-0123abcd; add table ip svcproxy-0123abcd; add chain ip svcproxy-0123abcd" + wall,
-			"no helper has made it",
+			"no helper created it",
 		},
 	} {
 		resetRules(t)

@@ -59,8 +59,8 @@ const (
 
 // declared are all metrics, in the order of their page.
 var declared = []metric{
-	{pathsMetric, "gauge", "Paths by verdict: a path is one frontend of a Service from one origin. Settling is a path " +
-		"with which something is wrong that does not count yet.", []string{"verdict"}},
+	{pathsMetric, "gauge", "Paths by verdict. A path is one frontend of a Service from one origin. Settling: something " +
+		"is wrong with the path that does not count yet.", []string{"verdict"}},
 	{
 		findingsMetric, "gauge", "Number of paths with a finding that counts; 1 for a finding of the node, which has no " +
 			"service.",
@@ -68,12 +68,13 @@ var declared = []metric{
 	},
 	{foldedMetric, "gauge", "Series of svcproxy_findings that are folded into those with the namespace (others).", nil},
 	{settlingMetric, "gauge", "Findings that do not count yet.", nil},
-	{nodeMetric, "gauge", "Always 1; the labels say what the node " +
-		"runs.", []string{"mode", "backend", "kube_proxy_version"}},
-	{latencyMetric, "histogram", "Seconds from a change of endpoints in the API, as it was heard of here, until the " +
+	{nodeMetric, "gauge", "Always 1; the labels say what the node runs.", []string{
+		"mode", "backend", "kube_proxy_version",
+	}},
+	{latencyMetric, "histogram", "Seconds from when the agent receives a change of endpoints from the API until the " +
 		"rules of the node are right.", []string{"family", "mode"}},
-	{pendingMetric, "gauge", "How long ago the first of the changes of endpoints was that the rules did not follow when " +
-		"the node was last read; 0 for none.", nil},
+	{pendingMetric, "gauge", "Age of the oldest change of endpoints that was not in the rules when the node was last " +
+		"read; 0 if there is none.", nil},
 	{startsMetric, "counter", "How often a new kube-proxy process was found.", nil},
 	{absentMetric, "counter", "Seconds without a kube-proxy process, on a node that had one before.", nil},
 	{
@@ -81,7 +82,7 @@ var declared = []metric{
 		[]string{"state"},
 	},
 	{
-		trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by why: " +
+		trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by reason: " +
 			"insert_failed (a packet of the same connection came before it) or drop (no room for a new connection).",
 		[]string{"reason"},
 	},
@@ -92,13 +93,13 @@ var declared = []metric{
 	{judgedMetric, "counter", "Passes that judged the node, by what started them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
 	{
-		judgingMetric, "counter", "Paths of passes by how their verdict was found: judged, or reused from the pass before, " +
-			"as nothing that decides them has changed.", []string{"how"},
+		judgingMetric, "counter", "Paths of passes by how their verdict was determined: judged, or reused from the previous " +
+			"pass because nothing that decides them has changed.", []string{"how"},
 	},
 	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
-	{pollingMetric, "gauge", "Seconds between the last two readings, where rules are on the node whose changes the " +
-		"kernel does not announce; 0 where none are.", nil},
+	{pollingMetric, "gauge", "Seconds between the last two readings, if the node has rules whose changes the " +
+		"kernel does not announce; otherwise 0.", nil},
 	{announcedMetric, "counter", "Notification datagrams received from nf_tables.", nil},
 	{lostMetric, "counter", "How often the kernel discarded notifications (ENOBUFS), or they could not be received.", nil},
 	{announcingMetric, "gauge", "1 while notifications of nf_tables are received.", nil},

@@ -148,7 +148,7 @@ func concludeDiff(env *environment, p *print.Printer, d *report.Diff) error {
 			}
 		}
 	}
-	if err := p.Diff(env.out, d, print.View{Style: env.out.Style()}); err != nil {
+	if err := p.Diff(env.out, d, print.View{Style: env.style(p)}); err != nil {
 		return run.Usagef("%w", err)
 	}
 	switch {

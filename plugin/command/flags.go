@@ -300,7 +300,7 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true,
 		"Ignore fields in a template that the report does not have")
 	f.StringVar(&o.color, "color", print.Colors[0], "Colours of tables: auto (on a terminal, unless NO_COLOR is set), "+
-		"always or never")
+		"always (in a pipe, too, and wrapped for a pager: | less -R) or never")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "Print tables without their headers")
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(print.Colors, noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)

@@ -128,7 +128,7 @@ func resolve(ctx context.Context, env *environment, c resolveConfig) error {
 		}
 	}
 	r := resolveReport(s.Objects, cluster.Resolve(&target, in))
-	view := print.View{Style: env.out.Style(), Namespace: target.Service.Namespace}
+	view := print.View{Style: env.style(c.printer), Namespace: target.Service.Namespace}
 	s.Progress.Done()
 	if err := c.printer.Resolve(env.out, r, view); err != nil {
 		return run.Usagef("%w", err)

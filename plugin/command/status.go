@@ -152,7 +152,7 @@ func concludeStatus(env *environment, c *statusConfig, r *report.StatusReport, n
 			env.errOut.Line("error: %s", safetext.Line(line, maxError))
 		}
 	}
-	v := print.View{Style: env.out.Style(), Now: now}
+	v := print.View{Style: env.style(c.printer), Now: now}
 	if code := r.Worst(); code != "" {
 		v.Explain = name + " explain " + report.ShellWord(code)
 	}

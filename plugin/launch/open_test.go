@@ -125,7 +125,7 @@ func TestOpenPodFails(t *testing.T) {
 		"image must not be pulled": {
 			events(waiting("ErrImageNeverPull", "")),
 			prefix + "its container cannot start: ErrImageNeverPull; the node does not have the image, and " +
-				"--image-pull-policy Never forbids to get it",
+				"--image-pull-policy Never forbids pulling it",
 		},
 		"no name of an image": {
 			events(waiting("InvalidImageName", "")),
@@ -193,7 +193,7 @@ func TestOpenPodFails(t *testing.T) {
 // The last known state, the node's and the last warning tell why nothing happens.
 func TestOpenTimesOut(t *testing.T) {
 	const prefix = "the helper on node node1 (image ghcr.io/svcproxy/nodehelper:v1.2.3) does not answer: " +
-		"not within 50ms (--timeout); it got as far as: "
+		"not within 50ms (--timeout); its last state: "
 	event := func(name, kind, message string, at int64) *corev1.Event {
 		return &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "tools"}, InvolvedObject: corev1.ObjectReference{UID: "uid-1"},

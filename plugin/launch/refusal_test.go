@@ -105,7 +105,7 @@ func TestOpenRefused(t *testing.T) {
 		"the policy was applied a moment ago": {
 			err: invalid(denied + "failed to configure binding: paramKind kind `/v1, Kind=ConfigMap` not yet synced to use " +
 				"for admission"),
-			want: policy + "the API server has only begun to read it (failed to configure binding: paramKind kind `/v1, " +
+			want: policy + "the API server has only just started to read it (failed to configure binding: paramKind kind `/v1, " +
 				"Kind=ConfigMap` not yet synced to use for admission): try again in a moment",
 		},
 		"the policy is of another version": {

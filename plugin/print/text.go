@@ -110,7 +110,7 @@ func (t *text) next(r report.Remedy) {
 // newText makes a text for people.
 func (p *Printer) newText(v View, r *report.Report) *text {
 	switch p.Color {
-	case "always":
+	case ColorAlways:
 		v.Color = true
 	case "never":
 		v.Color = false

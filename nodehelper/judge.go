@@ -106,7 +106,7 @@ func (o Options) Judged(ctx context.Context, p *wire.JudgeParams) (*Judgement, e
 func judged(objects *snapshot.Cluster, files *snapshot.Node) (got *report.NodeReport, err error) {
 	defer func() {
 		if bug := recover(); bug != nil {
-			err = fmt.Errorf("the node's files bring out a defect of this program: %v", bug)
+			err = fmt.Errorf("the node's files trigger a defect of this program: %v", bug)
 		}
 	}()
 	state, err := nodestate.Load(files)

@@ -48,7 +48,7 @@ const maxLine = 2000
 
 // The errors of a helper that ends without a plugin. They do not tell of a fault on the node.
 var (
-	ErrNoHello  = errors.New("nobody said hello in time")
+	ErrNoHello  = errors.New("no hello arrived in time")
 	ErrDeadline = errors.New("the helper's time is over")
 )
 

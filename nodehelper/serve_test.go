@@ -87,7 +87,7 @@ func TestServeNobodyThere(t *testing.T) {
 		in   string
 		want string
 	}{
-		"stdin is closed": {"", "it ended without a word"},
+		"stdin is closed": {"", "it ended without any output"},
 		"a person types":  {"help\n", "what answers is not svcproxy's node helper; it wrote: help"},
 		"another version": {
 			"\x16svcproxy-wire {\"protocol\":99,\"build\":\"v9\"}\n",

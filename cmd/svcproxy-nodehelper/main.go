@@ -21,7 +21,7 @@ import (
 )
 
 const usage = `svcproxy-nodehelper is the part of kubectl svcproxy that runs on a node, as root. The plugin starts ` +
-	`it; a person has no need to.
+	`it; it is not meant to be run by hand.
 
   svcproxy-nodehelper [serve] [flags]   answer the plugin over stdin and stdout, until stdin ends
   svcproxy-nodehelper wait              do nothing until SIGTERM: the container of a DaemonSet, in which the plugin ` +
@@ -126,9 +126,9 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 		Build: nodehelper.Version(), Log: func(line string) { fmt.Fprintln(os.Stderr, line) },
 	}
 	flags.StringVar(&o.Root, "root", "/proc/1/root", "where the node's file system is")
-	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "leave when the plugin has not said hello for so long")
-	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "leave after so long in any case")
-	flags.StringVar(&o.Run, "run", "", "take over what a helper of this run has programmed that is gone")
+	flags.DurationVar(&o.Hello, "hello", 30*time.Second, "exit if the plugin does not say hello within this time")
+	flags.DurationVar(&o.Deadline, "deadline", 10*time.Minute, "exit after this time in any case")
+	flags.StringVar(&o.Run, "run", "", "take over what an earlier helper of this run programmed")
 	grace := flags.Duration("grace", 0, fmt.Sprintf("how long undoing may take after SIGTERM (default %v, with --run %v)",
 		defaultGrace, programGrace))
 	flags.Usage = func() {
@@ -156,7 +156,7 @@ func expire(ctx context.Context, args []string, _ io.Writer) error {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return fmt.Errorf("expire takes the name of one plan, and %d words were given", flags.NArg())
+		return fmt.Errorf("expire takes the name of one plan, and %d arguments were given", flags.NArg())
 	}
 	const answer = 3
 	started := os.NewFile(answer, "answer")
@@ -173,7 +173,7 @@ func version(stdout io.Writer) error {
 
 func noArgs(args []string, run func() error) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%q is one word too many: see svcproxy-nodehelper -h", args[0])
+		return fmt.Errorf("%q is one argument too many: see svcproxy-nodehelper -h", args[0])
 	}
 	return run()
 }

@@ -45,14 +45,14 @@ func TestCommand(t *testing.T) {
 			code: 2,
 		},
 		"a word too many": {
-			args: []string{"version", "now"}, stderr: `error: "now" is one word too many: see svcproxy-nodehelper -h`, code: 1,
+			args: []string{"version", "now"}, stderr: `error: "now" is one argument too many: see svcproxy-nodehelper -h`, code: 1,
 		},
 		"expire without a plan": {
-			args: []string{"expire"}, stderr: "error: expire takes the name of one plan, and 0 words were given", code: 1,
+			args: []string{"expire"}, stderr: "error: expire takes the name of one plan, and 0 arguments were given", code: 1,
 		},
-		"nobody at stdin": {stderr: "error: it ended without a word", code: 1},
+		"nobody at stdin": {stderr: "error: it ended without any output", code: 1},
 		"nobody says hello": {
-			args: []string{"serve", "--hello=1ms"}, stderr: "error: nobody said hello in time: 1ms", code: 1,
+			args: []string{"serve", "--hello=1ms"}, stderr: "error: no hello arrived in time: 1ms", code: 1,
 		},
 		"another protocol": {
 			in: "\x16svcproxy-wire {\"protocol\":99}\n", stdout: "\x16svcproxy-wire {",

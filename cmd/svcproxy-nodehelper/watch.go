@@ -45,8 +45,8 @@ func (o *watchFlags) add(flags *flag.FlagSet) {
 			return err
 		})
 	flags.Float64Var(&o.share, "cpu", watch.DefaultShare, "how much of one processor judging may take on average")
-	flags.DurationVar(&o.full, "full", watch.DefaultFull, "the time between two passes where nothing changes")
-	flags.DurationVar(&o.poll, "poll", watch.DefaultPoll, "the same where the kernel does not announce changes of rules")
+	flags.DurationVar(&o.full, "full", watch.DefaultFull, "the time between two passes if nothing changes")
+	flags.DurationVar(&o.poll, "poll", watch.DefaultPoll, "the same if the kernel does not announce changes of rules")
 }
 
 // check refuses what would never end or never begin.

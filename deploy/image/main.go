@@ -55,7 +55,7 @@ func run(args []string) error {
 	o.archs, o.packages, o.keep, o.add = words(archs), words(packages), words(keep), words(add)
 	switch {
 	case f.NArg() > 0:
-		return fmt.Errorf("%q is one word too many", f.Arg(0))
+		return fmt.Errorf("%q is one argument too many", f.Arg(0))
 	case o.output == "" || o.tag == "" || len(o.archs) == 0:
 		return fmt.Errorf("-o, -t and -arch are needed")
 	}

@@ -192,7 +192,7 @@ func TestCollect(t *testing.T) {
 	for _, file := range []string{
 		"configz.json", "metrics.txt", "proxyMode.txt", "healthz.json", "livez.json", "kube-proxy-config.yaml",
 	} {
-		if !strings.Contains(g.unread[file], "no process kube-proxy runs on the node") {
+		if !strings.Contains(g.unread[file], "no kube-proxy process runs on the node") {
 			t.Errorf("%s: %q", file, g.unread[file])
 		}
 	}
@@ -309,7 +309,7 @@ func TestModulesThatAreNotThere(t *testing.T) {
 		{"neither", kernel{set("x"), set("y"), fail}, false, ""},
 		{"a symbol, where no list is to be had", kernel{none, fail, set("no_such_function")}, true, ""},
 		{"no symbol", kernel{none, fail, set("other")}, false, ""},
-		{"nothing can be told", kernel{none, fail, set()}, false, "cannot be told"},
+		{"nothing can be told", kernel{none, fail, set()}, false, "cannot determine"},
 		{"the loaded ones cannot be told", kernel{fail, set("no_such_ip_set"), fail}, false, "cannot be read"},
 	} {
 		symbolOf["no_such_ip_set"] = "no_such_function"

@@ -89,7 +89,8 @@ func ebtablesInUse(ctx context.Context, r *reader, tables []string) (used []stri
 		count, err := os.ReadFile("/sys/module/ebtable_" + table + "/refcnt")
 		switch {
 		case err != nil && !listed:
-			return nil, fmt.Errorf("whether table %s of ebtables is in use cannot be told without making it: %w", table, err)
+			return nil, fmt.Errorf("whether table %s of ebtables is in use cannot be determined without creating it: "+
+				"%w", table, err)
 		case err == nil && strings.TrimSpace(string(count)) == "0":
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // errNoRoot says why nothing of the node's file system can be read.
-var errNoRoot = errors.New("the node's file system is not to be had")
+var errNoRoot = errors.New("the node's file system is not accessible")
 
 // readJournal lists the journal. With what was in it before the rules were read: a path that begins or ends meanwhile
 // has a record in one of the two, so that its rules are not taken for left over.

@@ -103,7 +103,7 @@ func (k *kernel) has(name string) (bool, error) {
 	}
 	symbols, symbolsErr := k.symbols()
 	if symbolsErr != nil || len(symbols) == 0 {
-		return false, fmt.Errorf("whether the kernel has %s cannot be told: %w", name, errors.Join(err, symbolsErr))
+		return false, fmt.Errorf("cannot determine whether the kernel has %s: %w", name, errors.Join(err, symbolsErr))
 	}
 	return symbols[symbolOf[name]], nil
 }

@@ -243,7 +243,7 @@ func endpoint(at address, path string) func(context.Context, *reader) ([]byte, e
 // silent returns why kube-proxy does not answer.
 func (r *reader) silent(to string, err error) error {
 	if r.proxy == nil {
-		return fmt.Errorf("nothing answers at %s, and no process kube-proxy runs on the node: %w", to, err)
+		return fmt.Errorf("nothing answers at %s, and no kube-proxy process runs on the node: %w", to, err)
 	}
 	return fmt.Errorf("kube-proxy (process %s) does not answer at %s: %w", r.proxy.pid, to, err)
 }
@@ -297,7 +297,7 @@ func readProxyConfig(_ context.Context, r *reader) ([]byte, error) {
 		if data := installedConfig(r.Root); data != nil {
 			return ended(data), nil
 		}
-		return nil, errors.New("no process kube-proxy runs on the node")
+		return nil, errors.New("no kube-proxy process runs on the node")
 	}
 	data, err := r.proxy.config()
 	if err == nil && data == nil {

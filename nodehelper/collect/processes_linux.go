@@ -18,7 +18,8 @@ import (
 // namespace. One that ends meanwhile is left out.
 func readProcesses(_ context.Context, _ *reader) ([]byte, error) {
 	if os.Getpid() == 1 {
-		return nil, errors.New("the helper sees no processes but its own: its pod is not in the node's (hostPID)")
+		return nil, errors.New("the helper sees only its own processes: its pod does not use the node's PID namespace " +
+			"(hostPID)")
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

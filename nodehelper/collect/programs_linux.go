@@ -137,7 +137,7 @@ const (
 // those in the group and below.
 func cgroupPrograms(out *bytes.Buffer, root string) error {
 	if root == "" {
-		return errors.New("the node's file system cannot be had")
+		return errors.New("the node's file system is not accessible")
 	}
 	for _, path := range []string{"sys/fs/cgroup/unified", "sys/fs/cgroup"} {
 		path = filepath.Join(root, path)

@@ -64,7 +64,7 @@ func ingressOnly(link netlink.Link, all []queue) bool {
 	return slices.ContainsFunc(all, func(q queue) bool { return q.index == link.Attrs().Index && q.kind == "ingress" })
 }
 
-// word is the text of an attribute, without what would take it apart.
+// word is the text of an attribute, without what would accept it apart.
 func word(b []byte) string { return strings.Join(strings.Fields(unix.ByteSliceToString(b)), "_") }
 
 // queues lists the queues of an interface but those that lose nothing, with what they may lose packets by, as tc prints

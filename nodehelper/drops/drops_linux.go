@@ -137,7 +137,7 @@ func refused(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("the helper may not load BPF programs (CAP_BPF and CAP_PERFMON, or kernel lockdown): %w", err)
 	}
-	return fmt.Errorf("the kernel does not take the BPF program: %w", err)
+	return fmt.Errorf("the kernel rejects the BPF program: %w", err)
 }
 
 // Close ends the watching.

@@ -64,7 +64,7 @@ func Begin(r Request) (*Following, error) {
 	for _, t := range r.Servers {
 		proto, ok := protocols[t.Protocol]
 		if !ok || !t.At.IsValid() {
-			return nil, fmt.Errorf("%q %s is not what connections can be followed to", t.Protocol, t.At)
+			return nil, fmt.Errorf("connections to %q %s cannot be followed", t.Protocol, t.At)
 		}
 		servers = append(servers, drops.End{Protocol: proto, At: t.At})
 		flows.Servers = append(flows.Servers, kerneltrace.End{Protocol: proto, At: t.At})
@@ -152,7 +152,7 @@ func (p *place) begin() {
 // End waits a moment for packets under way, ends the following, and returns what was seen of flows.
 func (f *Following) End(ctx context.Context, flows []snapshot.Flow) (*snapshot.Followed, error) {
 	if len(flows) > MaxFlows {
-		return nil, bounds.Errorf("%d connections to tell of: at most %d were expected", len(flows), MaxFlows)
+		return nil, bounds.Errorf("%d connections were asked for: at most %d were expected", len(flows), MaxFlows)
 	}
 	select {
 	case <-time.After(settled):
@@ -163,7 +163,7 @@ func (f *Following) End(ctx context.Context, flows []snapshot.Flow) (*snapshot.F
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.expired {
-		return nil, fmt.Errorf("nobody has asked what was seen for %v, and it is gone", Longest)
+		return nil, fmt.Errorf("what was seen was not requested for %v, and was discarded", Longest)
 	}
 	seen, partial, err := f.follower.Stop()
 	if err := errors.Join(err, f.endTraces()); err != nil {

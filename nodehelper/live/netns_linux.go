@@ -65,7 +65,7 @@ func visit(file *os.File, f func() error) (err error) {
 	}
 	defer func() {
 		if e := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); e != nil {
-			err = errors.Join(err, fmt.Errorf("cannot come back from the pod's network namespace: %w", e))
+			err = errors.Join(err, fmt.Errorf("cannot return from the pod's network namespace: %w", e))
 			return // the thread stays locked, and ends with this goroutine
 		}
 		runtime.UnlockOSThread()

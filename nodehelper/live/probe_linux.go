@@ -186,7 +186,8 @@ func (s *namespace) unused(t snapshot.ProbeTarget) (fd int, local netip.AddrPort
 		}
 		unix.Close(fd)
 	}
-	return -1, local, fmt.Errorf("connection tracking knows each of %d ports that the kernel gave to connect to %s", ports,
+	return -1, local, fmt.Errorf("connection tracking already has an entry for each of %d source ports that the kernel "+
+		"chose for %s", ports,
 		t.To)
 }
 

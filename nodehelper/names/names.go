@@ -128,11 +128,11 @@ var types = map[string]dnsmessage.Type{"A": dnsmessage.TypeA, "AAAA": dnsmessage
 func queryOf(id uint16, q snapshot.NameQuestion) (dnsmessage.Question, []byte, error) {
 	name, err := dnsmessage.NewName(q.Name + ".")
 	if err != nil {
-		return dnsmessage.Question{}, nil, fmt.Errorf("%.100q cannot be asked for: %w", q.Name, err)
+		return dnsmessage.Question{}, nil, fmt.Errorf("cannot ask for %.100q: %w", q.Name, err)
 	}
 	t, ok := types[q.Type]
 	if !ok {
-		return dnsmessage.Question{}, nil, fmt.Errorf("records of type %.10q are not asked for", q.Type)
+		return dnsmessage.Question{}, nil, fmt.Errorf("cannot ask for records of type %.10q", q.Type)
 	}
 	question := dnsmessage.Question{Name: name, Type: t, Class: dnsmessage.ClassINET}
 	m := dnsmessage.Message{
@@ -180,7 +180,7 @@ func overTCP(c net.Conn, query []byte, q dnsmessage.Question, id uint16, a *snap
 }
 
 // errStray says that a packet is no answer to the question.
-var errStray = errors.New("what came is not an answer to the question")
+var errStray = errors.New("the response is not an answer to the query")
 
 // codes are the names of answers' codes (RFC 1035, 4.1.1).
 var codes = map[dnsmessage.RCode]string{

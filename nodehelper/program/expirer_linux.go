@@ -41,8 +41,8 @@ func (p *Programmer) outlive(r *Record) (notes []string, err error) {
 		return nil, nil
 	}
 	unsure := func(why string) []string {
-		return []string{"if this helper and its container are killed, the path stays after its time, until kubectl " +
-			"svcproxy cleanup: " + why}
+		return []string{"if this helper and its container are killed, the path stays beyond its time, until kubectl " +
+			"svcproxy cleanup removes it: " + why}
 	}
 	if len(p.o.Expirer) == 0 {
 		return unsure("there is no program to end it"), nil
@@ -69,7 +69,7 @@ func (p *Programmer) wouldOutlive(r *Record) []string {
 		return nil
 	}
 	if err := leaveContainer(p.o.Root, true); err != nil {
-		return []string{"if the helper and its container were killed, the path would stay after its time: " + err.Error()}
+		return []string{"if the helper and its container were killed, the path would stay beyond its time: " + err.Error()}
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (p *Programmer) startExpirer(r *Record) (expirer Process, why string, err e
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	if err = errors.Join(err, theirs.Close()); err != nil {
-		return expirer, "", fmt.Errorf("the process that is to end it cannot be started: %w", err)
+		return expirer, "", fmt.Errorf("the process that ends the path cannot be started: %w", err)
 	}
 	go func() { _ = cmd.Wait() }() // takes note of its end, if that comes before this process's
 	said := []byte(nil)
@@ -110,10 +110,10 @@ func (p *Programmer) startExpirer(r *Record) (expirer Process, why string, err e
 		expirer, err = processOf(cmd.Process.Pid)
 	}
 	if err == nil && len(said) == 0 {
-		err = errors.New("it ended without a word")
+		err = errors.New("it ended without any output")
 	}
 	if err != nil {
-		return expirer, "", errors.Join(fmt.Errorf("the process that is to end it: %w", err), cmd.Process.Kill())
+		return expirer, "", errors.Join(fmt.Errorf("the process that ends the path: %w", err), cmd.Process.Kill())
 	}
 	if string(said) != runs {
 		why = string(said)
@@ -243,7 +243,7 @@ func (p *Process) end(plan string) error {
 		return nil
 	}
 	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("the process %d that was to end it: %w", p.PID, err)
+		return fmt.Errorf("the process %d that would have ended the path: %w", p.PID, err)
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func (b *iptables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 			return nil, err
 		}
 		if _, err := t.run(ctx, text.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
-			return nil, fmt.Errorf("the node does not take the rules: %w", err)
+			return nil, fmt.Errorf("the node rejects the rules: %w", err)
 		}
 		out.Commands = append(out.Commands, wire.Command{
 			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: text.String(),

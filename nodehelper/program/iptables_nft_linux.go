@@ -17,7 +17,7 @@ import (
 type nftRuleset struct{ nfConn }
 
 // errKeepsChanging is the reason why something was not removed in time.
-var errKeepsChanging = errors.New("other programs change the rules all the time")
+var errKeepsChanging = errors.New("other programs keep changing the rules")
 
 // release empties the chains that hooks jump to, by their names: nobody else's rules have to be read for that. From
 // then on our rules have no effect. Then it deletes the hooks.

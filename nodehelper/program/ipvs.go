@@ -53,7 +53,7 @@ func (i *IPVS) check(p, earlier *plan.Plan) error {
 		// One that an update has dropped is not used any more after it.
 		dropped := s.Gone && (earlier == nil || has(earlier, k))
 		if !dropped && (s.Gone || !has(p, k)) || s.Before != nil && s.Before.key() != k {
-			return fmt.Errorf("the virtual server %s/%.10s is of no frontend of the plan", k.address, k.protocol)
+			return fmt.Errorf("the virtual server %s/%.10s belongs to no frontend of the plan", k.address, k.protocol)
 		}
 	}
 	return nil
@@ -252,14 +252,14 @@ func (l *layout) oneServer(e *entry) string {
 	if f.pods == nil {
 		byPod = f.byOthers
 	}
-	const why = ", and a virtual server sends everybody to the same endpoints: another --mode can tell them apart"
+	const why = ", and a virtual server sends all clients to the same endpoints: another --mode can distinguish them"
 	switch {
 	case e.Address.Addr().IsLoopback():
 		return plan.NoLoopbackInIPVS
 	case f.byOthers.pool < 0 && f.byNode.pool < 0 && byPod.pool < 0:
-		return "nobody is to be let through"
+		return "no client is to be allowed"
 	case f.byOthers.pool < 0 || f.byNode.pool < 0 || byPod.pool < 0:
-		return "some senders are to be dropped" + why
+		return "packets of some clients are to be dropped" + why
 	case f.byOthers.pool != f.byNode.pool || f.byNode.pool != byPod.pool:
 		return "pods, the node and others are to be sent to different endpoints" + why
 	}

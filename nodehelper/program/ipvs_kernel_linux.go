@@ -32,12 +32,12 @@ func ipvsLoaded() bool {
 // hasIPVS says what the kernel lacks for virtual servers of a record; a Refusal.
 func hasIPVS(root string, r *Record) error {
 	if !ipvsLoaded() {
-		return RefusalError("the node's kernel has no IPVS: run `modprobe ip_vs` on it, where it has the module")
+		return RefusalError("the node's kernel has no IPVS: run `modprobe ip_vs` on the node, if it has the module")
 	}
 	scheduler := serve(&r.Plan.Frontends[0], schedulerOf(r), nil).Scheduler
 	if !hasModule(root, "ip_vs_"+scheduler) {
-		return RefusalError(fmt.Sprintf("the node's kernel has no scheduler %s: module ip_vs_%s is neither loaded nor to "+
-			"be found", scheduler, scheduler))
+		return RefusalError(fmt.Sprintf("the node's kernel has no scheduler %s: module ip_vs_%s is neither loaded nor "+
+			"found", scheduler, scheduler))
 	}
 	at := slices.IndexFunc(r.Plan.Frontends, func(f plan.Frontend) bool { return f.V6() })
 	if at < 0 {
@@ -51,7 +51,7 @@ func hasIPVS(root string, r *Record) error {
 	// What a kernel without it answers to any question (ip_vs_genl_parse_service).
 	_, err = h.get(serverKey{r.Plan.Frontends[at].Protocol, r.Plan.Frontends[at].Address})
 	if errors.Is(err, unix.EAFNOSUPPORT) {
-		return RefusalError("the node's kernel has IPVS for IPv4 alone (CONFIG_IP_VS_IPV6)")
+		return RefusalError("the node's kernel has IPVS for IPv4 only (CONFIG_IP_VS_IPV6)")
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func bindable(a netip.Addr) error {
 	}
 	link, err := net.InterfaceByIndex(index)
 	if err != nil {
-		return fmt.Errorf("the interface on the way to %s: %w", a, err)
+		return fmt.Errorf("the interface to %s: %w", a, err)
 	}
 	if link.Flags&net.FlagBroadcast == 0 {
 		return nil
@@ -287,8 +287,8 @@ func ipvsAddress(a netip.Addr) *netlink.Addr {
 }
 
 // errForeignDevice is the reason why the device is not used, and not removed.
-const errForeignDevice = RefusalError("a device " + kubeproxy.ProgramDevice + " is there, which no helper has made: " +
-	"it has to be renamed or removed first")
+const errForeignDevice = RefusalError("a device " + kubeproxy.ProgramDevice + " exists that no helper created: " +
+	"rename or remove it first")
 
 // checkDevice refuses a device of our name that somebody else has made.
 func checkDevice() error {

@@ -59,7 +59,7 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	}
 	for _, v := range now {
 		if slices.ContainsFunc(v.Reals, func(s RealServer) bool { return s.Method != 0 }) {
-			return RefusalError(fmt.Sprintf("the virtual server %s/%s is there, and does not masquerade: it is not kube-proxy's",
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s exists, and does not masquerade: it is not kube-proxy's",
 				v.Address, v.Protocol))
 		}
 	}
@@ -85,8 +85,8 @@ func (m *ipvsMode) checkIdle(r *Record, now map[serverKey]*VirtualServer) error 
 	}
 	for _, s := range nextOf(r, now).Servers {
 		if !s.Gone && s.After.idle() {
-			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get nothing, and the "+
-				"scheduler dh may choose them: take another one", s.After.Address, s.After.Protocol))
+			return RefusalError(fmt.Sprintf("the virtual server %s/%s has real servers that are to get no "+
+				"connections, and the scheduler dh may select them: use another scheduler", s.After.Address, s.After.Protocol))
 		}
 	}
 	return nil

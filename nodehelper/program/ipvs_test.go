@@ -175,7 +175,8 @@ func TestOneServer(t *testing.T) {
 		{"pods elsewhere", func(f *plan.Frontend) {
 			f.Pods, f.ForPods = &plan.Pods{Iface: "cni0"}, &frontTo(a3).Frontends[0].ForNode
 		}, "different endpoints"},
-		{"others dropped", func(f *plan.Frontend) { f.ForOthers = plan.Destination{} }, "some senders are to be dropped"},
+		{"others dropped", func(f *plan.Frontend) { f.ForOthers = plan.Destination{} }, "packets of some clients are to " +
+			"be dropped"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := frontTo(a1, a2)

@@ -75,9 +75,9 @@ type UnreadableError struct {
 
 // Error says what is wrong, and what to do.
 func (u *UnreadableError) Error() string {
-	what := "what it speaks of is not undone: cleanup --running removes the rules of its plan by their names"
+	what := "what it records is not undone: cleanup --running removes the rules of its plan by their names"
 	if u.byName {
-		what = "the rules of its plan are removed, by their names. Virtual servers and addresses that it may speak of are " +
+		what = "the rules of its plan are removed, by their names. Virtual servers and addresses that it may record are " +
 			"not known: remove the file when there are none"
 	}
 	return fmt.Sprintf("the record %s of the journal cannot be read: %v; %s", u.Path, u.Err, what)
@@ -101,7 +101,7 @@ func (r *Record) check() error {
 	}
 	switch {
 	case r.Holder.PID < 1, r.Expirer != nil && r.Expirer.PID < 1:
-		return errors.New("it names a process that cannot be: its number is below 1")
+		return errors.New("it names an impossible process: its number is below 1")
 	case !slices.Contains(wire.Modes, r.Mode):
 		return fmt.Errorf("%.20q is not a mode", r.Mode)
 	case wire.NeedsBackend(r.Mode) && r.Backend != wire.BackendNFT && r.Backend != wire.BackendLegacy:

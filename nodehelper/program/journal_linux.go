@@ -131,7 +131,7 @@ func (j journal) read(path string) (*Record, error) {
 func readRegular(path string, limit int64) (data []byte, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, errors.New("it is a symbolic link, and no file")
+		return nil, errors.New("it is a symbolic link, not a file")
 	}
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func Listing(root string) (*snapshot.Journal, error) {
 func journalDirOf(root string) (string, error) {
 	var s unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
-		return "", fmt.Errorf("cannot tell the network namespace: %w", err)
+		return "", fmt.Errorf("cannot determine the network namespace: %w", err)
 	}
 	return filepath.Join(root, journalDir, strconv.FormatUint(s.Ino, 10)), nil
 }

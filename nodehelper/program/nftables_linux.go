@@ -68,7 +68,7 @@ func (n *nftables) plan(ctx context.Context, r *Record) (*wire.ProgramResult, er
 	tx, ttl := nft.NewTransaction(), remaining(r)
 	nftRules(tx, &r.Plan, r.Earlier, ttl)
 	if err := nft.Check(ctx, tx); err != nil {
-		return nil, fmt.Errorf("the node does not take the rules: %w", err)
+		return nil, fmt.Errorf("the node rejects the rules: %w", err)
 	}
 	now, before := nft.NewTransaction(), nft.NewTransaction()
 	nftRules(now, &r.Plan, nil, ttl)

@@ -51,7 +51,7 @@ func (k nfConn) removeTable(ctx context.Context, v6 bool, name string, read func
 			return false, nil, err
 		}
 		if !own {
-			left = []string{fmt.Sprintf("table %s %s stays: no helper has made it", ipName(v6), table)}
+			left = []string{fmt.Sprintf("table %s %s stays: no helper created it", ipName(v6), table)}
 			return true, nil, nil
 		}
 		emptied, err := k.emptyBase(v6, table)

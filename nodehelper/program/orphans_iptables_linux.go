@@ -257,7 +257,7 @@ func removeGroup(
 		if _, err := restore.run(ctx, g.removal(), "-w", waitSeconds, "--noflush"); err != nil {
 			return false, fmt.Errorf("%s: %w", executable, err), nil
 		}
-		return false, errors.New("its chains are there again each time that they are removed"), nil
+		return false, errors.New("its chains reappear each time they are removed"), nil
 	})
 }
 

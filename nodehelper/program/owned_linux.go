@@ -132,7 +132,7 @@ func foreignDevice(link netlink.Link) string {
 	case a.Name != kubeproxy.ProgramDevice:
 		return "its name is " + a.Name
 	case link.Type() != dummy:
-		return "it is a " + link.Type() + ", and no " + dummy
+		return "it is a " + link.Type() + ", not a " + dummy
 	case !bytes.Equal(a.HardwareAddr, deviceMark):
 		return fmt.Sprintf("its hardware address is %s, and that of program's device is %s", a.HardwareAddr, deviceMark)
 	}

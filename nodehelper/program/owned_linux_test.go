@@ -80,15 +80,15 @@ func TestTableBecomesTheirs(t *testing.T) {
 		"made again": {
 			"delete table ip " + table + "; add table ip " + table + "; add chain ip " + table +
 				" wall { type filter hook input priority 0; policy drop; }",
-			"policy drop", "table ip " + table + " stays: no helper has made it",
+			"policy drop", "table ip " + table + " stays: no helper created it",
 		},
 		"a base chain": {
 			"add chain ip " + table + " wall { type filter hook input priority 0; policy drop; }",
-			"policy drop", "others have made or changed its chains wall",
+			"policy drop", "others have created or changed its chains wall",
 		},
 		"a policy": {
 			"chain ip " + table + " prerouting { policy drop; }",
-			"policy drop", "others have made or changed its chains prerouting (its policy is DROP)",
+			"policy drop", "others have created or changed its chains prerouting (its policy is DROP)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,14 +118,14 @@ func TestTableBecomesTheirsWhileUndoing(t *testing.T) {
 	}
 	const wall = " wall { type filter hook input priority 0; policy drop; }"
 	for name, c := range map[string]struct{ do, said string }{
-		"a base chain": {"add chain ip svcproxy-0123abcd" + wall, "others have made or changed its chains wall"},
+		"a base chain": {"add chain ip svcproxy-0123abcd" + wall, "others have created or changed its chains wall"},
 		"a policy": {
 			"chain ip svcproxy-0123abcd output { policy drop; }",
-			"others have made or changed its chains output (its policy is DROP)",
+			"others have created or changed its chains output (its policy is DROP)",
 		},
 		"made again": {
 			"delete table ip svcproxy-0123abcd; add table ip svcproxy-0123abcd; add chain ip svcproxy-0123abcd" + wall,
-			"no helper has made it",
+			"no helper created it",
 		},
 	} {
 		resetRules(t)

@@ -139,7 +139,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 		return nil, err
 	}
 	if there != nil && !now.Before(there.Expires) {
-		return nil, RefusalError(fmt.Sprintf("the time of %s is over since %s, and nothing extends it: its helper ends it",
+		return nil, RefusalError(fmt.Sprintf("the time of %s ended at %s, and cannot be extended: its helper is removing it",
 			r.Plan.Name, there.Expires.Format(time.RFC3339)))
 	}
 	if there != nil && same(there, r) {
@@ -161,8 +161,8 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 			return nil, err
 		}
 		if what != "" {
-			return nil, RefusalError(what + " is there already, and no record of the journal speaks of it: remove it first, " +
-				"with cleanup where a helper has made it")
+			return nil, RefusalError(what + " already exists, and no record of the journal mentions it: remove it first, " +
+				"with cleanup if a helper created it")
 		}
 	}
 	if err := mode.remember(ctx, r); err != nil {
@@ -204,10 +204,10 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 func (p *Programmer) rollBack(r *Record, why error) error {
 	updated := r.Earlier != nil
 	if err := p.undo(context.Background(), r); err != nil {
-		return errors.Join(why, fmt.Errorf("and it could not be taken back: %w", err))
+		return errors.Join(why, fmt.Errorf("and it could not be undone: %w", err))
 	}
 	if updated {
-		return fmt.Errorf("%w (so that the path is not programmed any more: its earlier state is undone as well)", why)
+		return fmt.Errorf("%w (the path is no longer programmed: its earlier state was undone as well)", why)
 	}
 	return why
 }

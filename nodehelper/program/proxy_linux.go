@@ -104,7 +104,7 @@ func tableOf(p *plan.Plan, old *table) *table {
 }
 
 // errRefused is the error for a client whose connection is refused.
-var errRefused = errors.New("the sender is not let in, or has no endpoint")
+var errRefused = errors.New("the client is not allowed, or has no endpoint")
 
 // endpointsFor returns the endpoints for a client; nil: its connections are refused. own tells whether an address is
 // the node's.

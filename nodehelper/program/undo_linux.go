@@ -58,7 +58,7 @@ func (p *Programmer) forget(r *Record) {
 // names.
 func (p *Programmer) Undo(ctx context.Context, which string) (undone []*Record, err error) {
 	if !slices.Contains([]string{wire.UndoMine, wire.UndoDead, wire.UndoAll}, which) {
-		return nil, fmt.Errorf("%q says nothing of what to undo", which)
+		return nil, fmt.Errorf("%q does not say what to undo", which)
 	}
 	if which == wire.UndoMine && len(p.Held()) == 0 {
 		return nil, nil

@@ -66,7 +66,7 @@ var unreadables = map[string]func(path string, good []byte) error{
 		return os.WriteFile(path, bytes.Replace(good, []byte(`"before":{`),
 			[]byte(`"before":{"ipvs":{"servers":null,"sysctls":{"../../../kernel/hostname":"x"}},`), 1), 0o600)
 	},
-	"is of no frontend of the plan": func(path string, good []byte) error {
+	"belongs to no frontend of the plan": func(path string, good []byte) error {
 		return os.WriteFile(path, bytes.Replace(good, []byte(`"before":{`),
 			[]byte(`"before":{"ipvs":{"servers":[{"after":{"protocol":"UDP","address":"10.96.0.53:53"}}]},`), 1), 0o600)
 	},

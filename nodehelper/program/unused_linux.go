@@ -146,8 +146,8 @@ func (k nfConn) removeUnused(ctx context.Context, before *Before, read func()) (
 		return committed(err)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return []string{"base chains of iptables-nft that were made for this path stay, with policy ACCEPT and without " +
-			"rules of it: " + errKeepsChanging.Error()}, nil
+		return []string{"base chains of iptables-nft that were created for this path stay, with policy ACCEPT and without " +
+			"its rules: " + errKeepsChanging.Error()}, nil
 	}
 	return left, err
 }
@@ -180,14 +180,15 @@ func (k nfConn) unusedOf(v6 bool, name string, before *Before) (changes []netlin
 	}
 	at := ipName(v6) + " " + name
 	if len(stays) > 0 {
-		return changes, fmt.Sprintf("of table %s the chains %s stay: they were made for this path, and others have changed "+
+		return changes, fmt.Sprintf("of table %s the chains %s stay: they were created for this path, and others have "+
+			"changed "+
 			"them since", at, strings.Join(stays, ", ")), nil
 	}
 	if slices.Contains(before.Tables, at) {
 		return changes, "", nil
 	}
 	if why := t.inUse(len(changes)); why != "" {
-		return changes, fmt.Sprintf("table %s stays: it was made for this path, and %s", at, why), nil
+		return changes, fmt.Sprintf("table %s stays: it was created for this path, and %s", at, why), nil
 	}
 	changes = append(changes, nfRequest(unix.NFT_MSG_DELTABLE, v6, unix.NLM_F_NONREC,
 		netlink.String(unix.NFTA_TABLE_NAME, name)))

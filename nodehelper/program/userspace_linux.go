@@ -32,9 +32,10 @@ func (u *userspace) check(ctx context.Context, r *Record) error {
 		f := &r.Plan.Frontends[i]
 		switch {
 		case f.Protocol == "SCTP":
-			return RefusalError(fmt.Sprintf("%s is of SCTP, and the proxy knows TCP and UDP", f.Port))
+			return RefusalError(fmt.Sprintf("%s uses SCTP, and the proxy supports TCP and UDP", f.Port))
 		case f.Pods != nil && !f.Pods.CIDR.IsValid() && !f.ForPods.Equal(&f.ForOthers):
-			return RefusalError(fmt.Sprintf("%s: pods are told by the interface %s here, which a proxy does not see", f.Port,
+			return RefusalError(fmt.Sprintf("%s: pods are distinguished by the interface %s here, which a proxy cannot "+
+				"see", f.Port,
 				f.Pods.Iface))
 		}
 	}
@@ -83,7 +84,7 @@ func (u *userspace) plan(ctx context.Context, r *Record) (*wire.ProgramResult, e
 			return nil, err
 		}
 		if _, err := t.run(ctx, tried.Bytes(), "-w", waitSeconds, "--noflush", "--test"); err != nil {
-			return nil, fmt.Errorf("the node does not take the rules: %w", err)
+			return nil, fmt.Errorf("the node rejects the rules: %w", err)
 		}
 		out.Commands = append(out.Commands, wire.Command{
 			Line: f.executable + "-" + r.Backend + "-restore -w " + waitSeconds + " --noflush", Input: shown.String(),

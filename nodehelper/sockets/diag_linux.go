@@ -97,7 +97,7 @@ func diagnose(fd int, family, protocol byte, states uint32) ([]Diag, error) {
 		for data := buf[:n]; len(data) >= unix.SizeofNlMsghdr; {
 			size := int(order.Uint32(data))
 			if size < unix.SizeofNlMsghdr || size > len(data) {
-				return nil, errors.New("a message has a length that it cannot have")
+				return nil, errors.New("a message has an invalid length")
 			}
 			body := data[unix.SizeofNlMsghdr:size]
 			switch order.Uint16(data[4:]) {

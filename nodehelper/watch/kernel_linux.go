@@ -88,7 +88,7 @@ func processorTime() time.Duration {
 }
 
 // notWatched is why an agent does not read the connection table.
-const notWatched = "an agent does not read it: it takes the longer the more traffic there is"
+const notWatched = "an agent does not read it: reading takes longer the more traffic there is"
 
 // lockFile is the file of the xtables lock on the node (XT_LOCK_NAME in iptables/xshared.h).
 const lockFile = "run/xtables.lock"

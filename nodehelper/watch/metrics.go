@@ -59,51 +59,55 @@ const (
 
 // declared are all metrics, in the order of their page.
 var declared = []metric{
-	{pathsMetric, "gauge", "Paths by verdict: a path is one frontend of a Service from one origin. Settling is a path " +
-		"with which something is wrong that does not count yet.", []string{"verdict"}},
+	{pathsMetric, "gauge", "Paths by verdict. A path is one frontend of a Service from one origin. Settling: something " +
+		"is wrong with the path that does not count yet.", []string{"verdict"}},
 	{
-		findingsMetric, "gauge", "Findings that count, on how many paths; 1 for one of the node, which has no service.",
+		findingsMetric, "gauge", "Number of paths with a finding that counts; 1 for a finding of the node, which has no " +
+			"service.",
 		[]string{"code", "severity", "namespace", "service"},
 	},
 	{foldedMetric, "gauge", "Series of svcproxy_findings that are folded into those with the namespace (others).", nil},
 	{settlingMetric, "gauge", "Findings that do not count yet.", nil},
-	{nodeMetric, "gauge", "1, with what the node runs.", []string{"mode", "backend", "kube_proxy_version"}},
-	{latencyMetric, "histogram", "Seconds from a change of endpoints in the API, as it was heard of here, until the " +
+	{nodeMetric, "gauge", "Always 1; the labels say what the node runs.", []string{
+		"mode", "backend", "kube_proxy_version",
+	}},
+	{latencyMetric, "histogram", "Seconds from when the agent receives a change of endpoints from the API until the " +
 		"rules of the node are right.", []string{"family", "mode"}},
-	{pendingMetric, "gauge", "How long ago the first of the changes of endpoints was that the rules did not follow when " +
-		"the node was last read; 0 for none.", nil},
-	{startsMetric, "counter", "How often another process of kube-proxy was found than before.", nil},
-	{absentMetric, "counter", "Seconds in which no process of kube-proxy was found, where there was one before.", nil},
+	{pendingMetric, "gauge", "Age of the oldest change of endpoints that was not in the rules when the node was last " +
+		"read; 0 if there is none.", nil},
+	{startsMetric, "counter", "How often a new kube-proxy process was found.", nil},
+	{absentMetric, "counter", "Seconds without a kube-proxy process, on a node that had one before.", nil},
 	{
-		locksMetric, "counter", "Looks at the xtables lock, one each second, by what they showed: free, held, or waited for.",
+		locksMetric, "counter", "Checks of the xtables lock, one each second, by its state: free, held, or waited for.",
 		[]string{"state"},
 	},
 	{
-		trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by why: " +
+		trackedMetric, "counter", "Packets that connection tracking has discarded since the node started, by reason: " +
 			"insert_failed (a packet of the same connection came before it) or drop (no room for a new connection).",
 		[]string{"reason"},
 	},
-	{proxySyncedMetric, "gauge", "When kube-proxy says that it last wrote its rules; the older of its families.", nil},
+	{proxySyncedMetric, "gauge", "When kube-proxy last wrote its rules, as it reports; of two IP families the earlier " +
+		"time.", nil},
 	{readMetric, "gauge", "When the node was last read for a pass that judged it.", nil},
 	{durationMetric, "gauge", "How long that pass took.", nil},
-	{judgedMetric, "counter", "Passes that judged the node, by what began them.", []string{"reason"}},
+	{judgedMetric, "counter", "Passes that judged the node, by what started them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
 	{
-		judgingMetric, "counter", "Paths of passes by how their verdict was found: judged, or reused from the pass before, " +
-			"as nothing that decides them has changed.", []string{"how"},
+		judgingMetric, "counter", "Paths of passes by how their verdict was determined: judged, or reused from the previous " +
+			"pass because nothing that decides them has changed.", []string{"how"},
 	},
-	{cpuMetric, "counter", "Processor time of passes, that of the programs that they run included.", nil},
+	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
-	{pollingMetric, "gauge", "Seconds between the last two readings, where rules are on the node whose changes the " +
-		"kernel does not announce; 0 where none are.", nil},
-	{announcedMetric, "counter", "Datagrams of nf_tables' notifications.", nil},
-	{lostMetric, "counter", "How often the kernel has discarded notifications (ENOBUFS) or could not be heard.", nil},
+	{pollingMetric, "gauge", "Seconds between the last two readings, if the node has rules whose changes the " +
+		"kernel does not announce; otherwise 0.", nil},
+	{announcedMetric, "counter", "Notification datagrams received from nf_tables.", nil},
+	{lostMetric, "counter", "How often the kernel discarded notifications (ENOBUFS), or they could not be received.", nil},
 	{announcingMetric, "gauge", "1 while notifications of nf_tables are received.", nil},
 	{connectedMetric, "gauge", "1 while the last request for each kind of object succeeded.", nil},
 	{apiErrorsMetric, "counter", "Requests to the API server that failed.", []string{"resource"}},
 	{publishedMetric, "counter", "How often the NodeReport of the node was written.", nil},
-	{unpublishedMetric, "counter", "How often it could not be written, by why.", []string{"reason"}},
-	{publishedAtMetric, "gauge", "When it was last written; 0: not since this process started.", nil},
+	{unpublishedMetric, "counter", "How often the NodeReport could not be written, by reason.", []string{"reason"}},
+	{publishedAtMetric, "gauge", "When the NodeReport was last written; 0 if not since this process started.", nil},
 	{errorsMetric, "counter", "Errors that were logged, other than those of passes and of the API.", nil},
 }
 

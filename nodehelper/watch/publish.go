@@ -341,7 +341,7 @@ func (p *publisher) objectOf(
 }
 
 // errNoNode: an object without an owner would outlive its node.
-var errNoNode = errors.New("the API does not tell of the Node")
+var errNoNode = errors.New("the API does not have the Node")
 
 // write writes the object, and returns it as it was sent.
 func (p *publisher) write(
@@ -419,7 +419,7 @@ const (
 	whyRefused  = "refused"  // by RBAC, by the admission policy, by the schema
 	whyAbsent   = "absent"   // the cluster has no such kind
 	whyConflict = "conflict" // somebody else has written it
-	whyNoNode   = "node"     // the API does not tell of the Node
+	whyNoNode   = "node"     // the API does not have the Node
 	whyOther    = "other"    // the API server cannot be reached, or does not answer in time
 )
 

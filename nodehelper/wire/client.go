@@ -73,7 +73,7 @@ func (c *Client) Call(method string, params any, sink Sink) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken != nil {
-		return fmt.Errorf("the connection to the helper is no more: %w", c.broken)
+		return fmt.Errorf("the connection to the helper is lost: %w", c.broken)
 	}
 	err := c.call(method, params, sink)
 	if _, remote := errors.AsType[*RemoteError](err); !remote {
@@ -131,7 +131,7 @@ type answer struct {
 }
 
 func (a *answer) brokeOff(err error) error {
-	return fmt.Errorf("the helper's answer broke off after %d files and %d bytes, and counts as none: %w",
+	return fmt.Errorf("the helper's answer ended after %d files and %d bytes, and is not used: %w",
 		len(a.names), a.bytes, err)
 }
 
@@ -147,7 +147,7 @@ var takers = map[kind]func(*answer, []byte) error{
 func (a *answer) take(k kind, payload []byte) error {
 	taker := takers[k]
 	if taker == nil {
-		return fmt.Errorf("a frame of kind %q has no place in an answer", byte(k))
+		return fmt.Errorf("a frame of kind %q is not allowed in an answer", byte(k))
 	}
 	return taker(a, payload)
 }

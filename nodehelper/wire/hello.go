@@ -46,7 +46,7 @@ func (e *NoHelloError) Error() string {
 	case e.Noise != "":
 		return fmt.Sprintf("what answers is not svcproxy's node helper; it wrote: %s", e.Noise)
 	case errors.Is(e.Err, io.EOF):
-		return "it ended without a word"
+		return "it ended without any output"
 	}
 	return fmt.Sprintf("it did not answer: %v", e.Err)
 }

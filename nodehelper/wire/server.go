@@ -133,7 +133,7 @@ func (s *Server) answer(
 				continue
 			}
 			if in.err == nil {
-				in.err = errors.New("the plugin asks on and on, and takes no answer")
+				in.err = errors.New("the plugin keeps sending requests, and reads no answer")
 			}
 			cancel(in.err)
 			<-result //nolint:errcheck // nobody is left to be told

@@ -124,7 +124,7 @@ func TestHostilePlugin(t *testing.T) {
 		write func(e *encoder) error
 		want  string
 	}{
-		"more and more requests": {ask(1, 2, 3), "the plugin asks on and on, and takes no answer"},
+		"more and more requests": {ask(1, 2, 3), "the plugin keeps sending requests, and reads no answer"},
 		"no request": {
 			func(e *encoder) error { return e.writeJSON(kindDone, doneBody{}) }, "a frame of kind 'd' is not a request",
 		},

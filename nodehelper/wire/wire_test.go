@@ -331,11 +331,11 @@ func TestHostileHelper(t *testing.T) {
 			"the error is that of request 9, and 1 was asked",
 		},
 		"a kind that nobody knows": {
-			func(e *encoder) error { return e.write('?', nil) }, "a frame of kind '?' has no place in an answer",
+			func(e *encoder) error { return e.write('?', nil) }, "a frame of kind '?' is not allowed in an answer",
 		},
 		"a request in place of an answer": {
 			func(e *encoder) error { return e.writeJSON(kindRequest, request{}) },
-			"a frame of kind 'r' has no place in an answer",
+			"a frame of kind 'r' is not allowed in an answer",
 		},
 		"a frame that is longer than allowed": {func(e *encoder) error {
 			_, err := e.flate.Write([]byte{byte(kindChunk), 0xff, 0xff, 0xff, 0xff})
@@ -349,7 +349,7 @@ func TestHostileHelper(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sink, _ := collect()
 			err := playback(answerOf(t, c.write), small, sink)
-			if err == nil || !strings.HasPrefix(err.Error(), "the helper's answer broke off after ") ||
+			if err == nil || !strings.HasPrefix(err.Error(), "the helper's answer ended after ") ||
 				!strings.HasSuffix(err.Error(), ": "+c.want) {
 				t.Errorf("got  %v\nwant … %s", err, c.want)
 			}
@@ -369,7 +369,7 @@ func TestCallAfterBreak(t *testing.T) {
 	}
 	second := c.Call(MethodCollect, nil, Sink{})
 	if !errors.Is(second, io.ErrUnexpectedEOF) ||
-		!strings.HasPrefix(second.Error(), "the connection to the helper is no more: ") {
+		!strings.HasPrefix(second.Error(), "the connection to the helper is lost: ") {
 		t.Errorf("the call after it gives %v", second)
 	}
 }
@@ -390,7 +390,7 @@ func TestHello(t *testing.T) {
 		"of a later version": {
 			stream: magic + `{"protocol":7,"build":"v9\u001b","more":[1]}` + "\n", hello: Hello{7, "v9\uFFFD"},
 		},
-		"nothing": {err: "it ended without a word"},
+		"nothing": {err: "it ended without any output"},
 		"another program": {
 			stream: "exec format error\n", err: "what answers is not svcproxy's node helper; it wrote: exec format error",
 		},

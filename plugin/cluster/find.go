@@ -307,9 +307,10 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 	}
 	switch {
 	case ref.Address.IsLoopback() && ref.Port == "":
-		return fmt.Errorf("%s is the address of each node for itself: give it with a NodePort", ref.Address)
+		return fmt.Errorf("%s is the loopback address, which every node has for itself: give it with a NodePort", ref.Address)
 	case ref.Address.IsLoopback():
-		return fmt.Errorf("%s is the address of each node for itself, and no Service has NodePort %s", ref.Address,
+		return fmt.Errorf("%s is the loopback address, which every node has for itself, and no Service has NodePort "+
+			"%s", ref.Address,
 			ref.port())
 	case isNode && ref.Port == "":
 		address := node

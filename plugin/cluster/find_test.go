@@ -237,7 +237,7 @@ func TestFindErrors(t *testing.T) {
 		{"pod/web-7d4f-x2x2", "there is no pod/web-7d4f-x2x2 in namespace shop; did you mean web-7d4f-x2x2x?"},
 		{"pod/lonely", "no Service selects pod/lonely in namespace shop: its labels are app=lonely"},
 		{"deploy/nope", "there is no pod of deployment/nope in namespace shop: give the Service's name"},
-		{"infra/deploy/web", "there is no deployment/web in namespace infra, but one in namespace shop: add -n"},
+		{"infra/deploy/web", "there is no deployment/web in namespace infra, but one in namespace shop: add -n shop"},
 		{"endpointslice/web-2", "there is no endpointslice/web-2 in namespace shop; did you mean web-1?"},
 		{
 			"KUBE-SVC-AAAAAAAAAAAAAAAA",

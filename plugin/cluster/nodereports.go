@@ -93,7 +93,7 @@ func Nodes(ctx context.Context, client kubernetes.Interface, selector string) ([
 			return p, err
 		})
 	if err != nil {
-		return nil, fmt.Errorf("which nodes there are is not known: %w", denied(err))
+		return nil, fmt.Errorf("cannot list the nodes: %w", denied(err))
 	}
 	return out, nil
 }

@@ -21,7 +21,7 @@ var quotes = [][2]string{
 }
 
 // Tidy takes off what stands around a name or an address where it is copied from: spaces, quotes, the punctuation of a
-// sentence. Characters of full width become those of ASCII, and invisible ones go.
+// sentence. Characters of full width and dashes of any length become those of ASCII, and invisible ones go.
 func Tidy(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -29,6 +29,8 @@ func Tidy(text string) string {
 			return r - '！' + '!'
 		case unicode.IsSpace(r):
 			return ' '
+		case IsDash(r):
+			return '-'
 		case r >= '\u200b' && r <= '\u200f' || r == '\ufeff' || r == '\u2060':
 			return -1
 		}
@@ -46,6 +48,32 @@ func Tidy(text string) string {
 			return text
 		}
 	}
+}
+
+// IsDash tells whether a character is a dash that editors and chats put in the place of "-".
+func IsDash(r rune) bool {
+	return r >= '\u2010' && r <= '\u2015' || r == '\u2212' || r == '\ufe58' || r == '\ufe63'
+}
+
+// namespaceFlags are those of kubectl, behind or before the names in a text: svc/web -n shop.
+var namespaceFlags = regexp.MustCompile(`^(?:kubectl \S+ )?(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?(\S+(?: [^-\s]\S*)?)` +
+	`(?: (?:-n|--namespace)[ =]?([a-z0-9-]+))?$`)
+
+// cutNamespace puts the namespace of such a flag before the name.
+func cutNamespace(text string) string {
+	m := namespaceFlags.FindStringSubmatch(text)
+	if m == nil || (m[1] == "") == (m[3] == "") {
+		return text
+	}
+	namespace, name := m[1]+m[3], m[2]
+	kind, of, two := strings.Cut(strings.Replace(name, " ", "/", 1), "/")
+	switch _, known := KindOf(kind); {
+	case !two && isLabel(strings.SplitN(name, ":", 2)[0]):
+		return namespace + "/" + name
+	case two && known && !strings.Contains(of, "/"):
+		return kind + "/" + namespace + "/" + of
+	}
+	return text
 }
 
 // The forms in which tools print an address or a name with a port.
@@ -69,6 +97,7 @@ func (r *Reference) unify(text string) (string, error) {
 	if m := anyAddress.FindStringSubmatch(text); m != nil {
 		return ":" + m[1], nil
 	}
+	text = cutNamespace(text)
 	for _, whole := range []*regexp.Regexp{comment, namePath} {
 		if m := whole.FindStringSubmatch(text); m != nil {
 			return m[1], nil

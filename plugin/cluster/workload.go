@@ -62,11 +62,20 @@ func findSelecting(objects *snapshot.Cluster, namespace string, ref Reference) (
 	case slices.Contains(objects.Missing, "pods"):
 		return nil, fmt.Errorf("%q: pods were not read, so nothing is known of it: give the Service's name", ref.Input)
 	case len(elsewhere) > 0:
-		return nil, fmt.Errorf("there is no %s, but one in namespace %s: add -n", what, shorten(elsewhere))
+		return nil, fmt.Errorf("there is no %s, but one in namespace %s: add -n%s", what,
+			shorten(elsewhere), only(elsewhere))
 	case ref.Kind == KindPod:
 		return nil, fmt.Errorf("there is no %s%s", what, DidYouMean(ref.Name, names))
 	}
 	return nil, fmt.Errorf("there is no pod of %s: give the Service's name", what)
+}
+
+// only returns the one element of a list, behind a space; "" of several.
+func only(list []string) string {
+	if len(list) != 1 {
+		return ""
+	}
+	return " " + list[0]
 }
 
 // targetsOf makes targets of Services, with the port of a reference.

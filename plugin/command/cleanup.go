@@ -32,29 +32,32 @@ func newCleanupCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "cleanup",
 		SuggestFor: []string{"clean", "delete", "remove"},
-		Short:      "Remove helper pods and programmed paths that a dead run left behind",
-		Long: `Remove the helper pods of runs that ended without removing them, because their machine was switched off or ` +
-			`lost its connection; and,
-on the nodes that --node, -l or --all-nodes name, programmed paths whose helper is gone. It is not needed after an ` +
-			`ordinary run, after ^C, or
-after the plugin was killed: helper pods are removed then, too, and programmed paths end at their time.
+		Short:      "Remove helper pods and programmed paths that an interrupted run left behind",
+		Long: `Remove the helper pods of runs that could not remove them, for example because
+the machine was switched off or lost its connection. On the nodes of --node, -l
+or --all-nodes, also remove programmed paths whose helper no longer exists.
 
-On these nodes it also finds rules of the command program that are in no journal there, as they were saved and ` +
-			`restored after their path had
-ended. They are listed, and removed after a question. Rules that have such a name and hold what program never writes ` +
-			`may be someone else's:
-they are named, and removed only with --foreign.
+This is not needed after an ordinary run, after ^C, or after the plugin was
+killed: then the helper pods are removed as well, and programmed paths end when
+their time is over.
 
-Pods that are still in use, pods that --keep left, and paths whose time is not over are removed only with --running.`,
+On these nodes, the command also finds rules that "program" wrote and that the
+node's journal does not record: they were saved while a path existed, and
+restored after its end. They are listed, and removed after confirmation. Rules
+that have such a name but contain something that "program" never writes may
+belong to another program: they are listed, and removed only with --foreign.
+
+Pods that are in use, pods that --keep left behind, and paths whose time is not
+over are removed only with --running.`,
 		Example: `  kubectl svcproxy cleanup
 
-  # Also what is running, and what --keep left
+  # Also pods in use, and those that --keep left behind
   kubectl svcproxy cleanup --running
 
-  # Also what was restored after its path had ended, without a question
+  # Also rules that were restored after their path had ended, without confirmation
   kubectl svcproxy cleanup --node worker-2 --yes
 
-  # End what is programmed on a node, whoever did it
+  # End every programmed path on a node, whoever programmed it
   kubectl svcproxy cleanup --running --node worker-2`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -73,11 +76,11 @@ Pods that are still in use, pods that --keep left, and paths whose time is not o
 		_ = f.MarkHidden(hidden)
 	}
 	f.BoolVar(&o.running, "running", false,
-		"Also remove helper pods that are in use by any run, those that --keep left, and paths whose time is not over")
-	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask before rules without a record are removed")
+		"Also remove helper pods that a run uses, those that --keep left behind, and paths whose time is not over")
+	f.BoolVarP(&o.yes, "yes", "y", false, "Remove rules without a record without asking for confirmation")
 	f.BoolVar(&o.foreign, "foreign", false,
-		"Also remove rules that have a name of program's but contain something that it never writes, so that they may be "+
-			"someone else's")
+		"Also remove rules that are named as those of program, but contain something that it never writes, so that they "+
+			"may belong to another program")
 	return cmd
 }
 

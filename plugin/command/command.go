@@ -11,12 +11,14 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/svcproxy/kubectl-svcproxy/docs"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -79,23 +81,21 @@ func New(streams genericiooptions.IOStreams, system System) *cobra.Command {
 func newRoot(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-svcproxy",
-		Short: "Say what a node's kernel really does with a packet to a Service",
-		Long: `Say, for a Service and a node, what the node's kernel really does with a packet to it, what kube-proxy ` +
-			`should have made it do,
-and where and why the two differ.
+		Short: "Show what a node's kernel really does with packets to a Service",
+		Long: `Follow packets to a Service through the rules of a node's kernel, compare the
+result with what kube-proxy should have programmed, and explain every difference.
 
-The exit code is 0 where the path is right (refused by design included), 1 at a mismatch, 2 for wrong usage or ` +
-			`unreadable
-input, 3 where something could not be inspected, so that nothing is claimed, 4 where there are only warnings, and ` +
-			`130 when
-interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
-		Example: `  # Where do packets to the Service web go on worker-2, and should they?
+The exit code is 0 if the path is right, or refused because the API asks for it;
+1 if there is a mismatch; 2 for wrong usage or unreadable input; 3 if something
+could not be inspected, so that no claim is made; 4 if there are only warnings;
+and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
+		Example: `  # Where do packets to the Service web go on worker-2, and where should they go?
   kubectl svcproxy trace web -n shop --node worker-2
 
-  # Is any Service wrong anywhere?
+  # Is a Service wrong on any node?
   kubectl svcproxy verify -A --all-nodes
 
-  # Keep what was found, and look again without the cluster
+  # Keep the evidence, and inspect it again without the cluster
   kubectl svcproxy dump --node worker-2 -o dump.tar.gz
   kubectl svcproxy verify -A --snapshot dump.tar.gz`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
@@ -110,7 +110,7 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 	cmd.SetOut(env.out.Writer())
 	cmd.SetErr(env.errOut.Writer())
 	cmd.SetIn(env.in)
-	cmd.SetUsageTemplate(usageTemplate)
+	cmd.SetUsageTemplate(usageTemplate(env.out.Style().Width))
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return flagError(c, env.args, err)
 	})
@@ -120,11 +120,33 @@ interrupted. The worst that was seen counts, in the order 1, 3, 4, 0.`,
 		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newStatusCommand(env),
 		newResolveCommand(env), newDumpCommand(env),
 		newDiffCommand(env), newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
-		newOptionsCommand(), newWatchdogCommand(),
+		newOptionsCommand(env.out.Style().Width), newWatchdogCommand(),
 	)
+	for _, c := range cmd.Commands() {
+		if c.Args == nil {
+			c.Args = noLongDash
+		}
+	}
 	cmd.SetHelpCommand(newHelpCommand())
 	env.addCompletions(cmd)
 	return cmd
+}
+
+// noLongDash refuses arguments that were flags before an editor made one long dash of "--".
+func noLongDash(_ *cobra.Command, args []string) error {
+	for _, arg := range args {
+		first, _ := utf8.DecodeRuneInString(arg)
+		if !cluster.IsDash(first) {
+			continue
+		}
+		flag := strings.TrimLeftFunc(arg, func(r rune) bool { return r == '-' || cluster.IsDash(r) })
+		dashes := "--"
+		if utf8.RuneCountInString(flag) == 1 {
+			dashes = "-"
+		}
+		return run.Usagef("%q begins with a dash that is not \"-\": did you mean %s%s?", arg, dashes, flag)
+	}
+	return nil
 }
 
 // noSuchCommand answers to a word that is not a command. The likeliest is the name of a Service.

@@ -20,7 +20,7 @@ type compareFlags struct{ nodes string }
 
 // add defines the flag.
 func (f *compareFlags) add(cmd *cobra.Command, env *environment) {
-	cmd.Flags().StringVar(&f.nodes, "compare", "", "Read these two nodes, GOOD,BAD, and say only what differs between "+
+	cmd.Flags().StringVar(&f.nodes, "compare", "", "Read these two nodes, GOOD,BAD, and show only what differs between "+
 		"them for the Service: paths, rules, sets, settings, routes, versions")
 	_ = cmd.RegisterFlagCompletionFunc("compare", env.completeNodes)
 }

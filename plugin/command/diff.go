@@ -27,18 +27,20 @@ func newDiffCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "diff BEFORE AFTER",
 		SuggestFor: []string{"compare"},
-		Short:      "Say what changed between two snapshots: paths first, then the rules and settings behind them",
-		Long: `Say what changed between two snapshots of the same nodes, each a directory or a .tar.gz as dump writes it: ` +
-			`for a post-mortem,
-or before and after a repair. Both are judged; what comes out differently is listed first, then findings that came and
-went, rules, sets, settings, kube-proxy's configuration and version, routes, interfaces, neighbours, and API objects.
+		Short:      "Show what changed between two snapshots: paths first, then the rules and settings behind them",
+		Long: `Show what changed between two snapshots of the same nodes, for a post-mortem, or
+before and after a repair. Each snapshot is a directory or a .tar.gz as "dump"
+writes it. Both are judged. Paths with another result are listed first, then
+findings that appeared or disappeared, rules, sets, settings, kube-proxy's
+configuration and version, routes, interfaces, neighbours, and API objects.
 
-Counters, and the order in which kube-proxy writes the rules of Services and endpoints, do not
-count. -o wide lists everything; without it long lists are folded.
+Counters are not compared, nor is the order in which kube-proxy writes the rules
+of Services and endpoints. Long lists are shortened, unless -o wide is given.
 
-The exit code is 0 where neither paths nor rules differ, 1 where they do or a node is in one snapshot only, 2 for wrong
-usage or unreadable input, and 3 where a node could not be inspected and nothing else differs. -o name prints node/NODE
-for each node on which paths or rules differ.`,
+The exit code is 0 if neither paths nor rules differ; 1 if they do, or if a node
+is in one snapshot only; 2 for wrong usage or unreadable input; and 3 if a node
+could not be inspected and nothing else differs. -o name prints node/NODE for
+each node on which paths or rules differ.`,
 		Example: `  # What did the repair change?
   kubectl svcproxy dump --node worker-2 -o before.tar.gz
   kubectl -n kube-system delete pod/kube-proxy-x2v9p
@@ -146,7 +148,7 @@ func concludeDiff(env *environment, p *print.Printer, d *report.Diff) error {
 			}
 		}
 	}
-	if err := p.Diff(env.out, d, print.View{Style: env.out.Style()}); err != nil {
+	if err := p.Diff(env.out, d, print.View{Style: env.style(p)}); err != nil {
 		return run.Usagef("%w", err)
 	}
 	switch {

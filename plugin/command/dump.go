@@ -38,32 +38,36 @@ func newDumpCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "dump {--node NODE… | SERVICE --from pod/NAME --end-to-end | --script} -o FILE.tar.gz",
 		SuggestFor: []string{"save", "capture", "snapshot", "export"},
-		Short:      "Write a snapshot of nodes and of the cluster's Services, to be looked at without the cluster",
-		Long: `Write a snapshot: what the API says of Services, EndpointSlices, Nodes and Pods, and what the kernels of ` +
-			`nodes and their kube-proxy
-hold. Every command reads it by --snapshot. Its files are what standard tools print (docs/snapshots.md).
+		Short:      "Write a snapshot of nodes and of the cluster's Services, to inspect without the cluster",
+		Long: `Write a snapshot: the Services, EndpointSlices, Nodes and Pods of the API, and
+the rules, routes and settings of the nodes' kernels and kube-proxies. Every
+command reads it with --snapshot. Its files are the output of standard tools
+(docs/snapshots.md).
 
-With SERVICE, --from pod/NAME and --end-to-end it holds what trace reads with these: the client's node and the ` +
-			`endpoints' nodes,
-and the network namespaces of the pods at both ends.
+With SERVICE, --from pod/NAME and --end-to-end, the snapshot contains what
+"trace" reads with these: the client's node and the endpoints' nodes, and the
+network namespaces of the pods at both ends.
 
-With --script it prints a script for a POSIX shell, which writes the same files of a node with the node's own tools. It
-is for nodes where no pod may be made and no program be installed; no cluster is contacted.
+--script prints a script for a POSIX shell that writes the same files with the
+node's own tools. It is for nodes on which no pod can be created and no program
+can be installed; no cluster is contacted.
 
-It holds names, addresses and firewall rules. What judging does not need is left out: the Pods' environment, volumes and
-commands, annotations, managed fields.
+A snapshot contains names, addresses and firewall rules. What is not needed to
+judge is left out: the Pods' environment variables, volumes and commands,
+annotations, and managed fields.
 
-Exit codes: 0 all was read, 3 a node could not be read (the others are in the file).`,
-		Example: `  # Before anybody restarts anything
+The exit code is 0 if everything was read, and 3 if a node could not be read (the
+other nodes are in the file).`,
+		Example: `  # Before anything is restarted
   kubectl svcproxy dump --node worker-2 -o worker-2.tar.gz
 
   # What trace web --from pod/client --end-to-end reads
   kubectl svcproxy dump web -n shop --from pod/client --end-to-end -o web.tar.gz
 
-  # All nodes, to another machine
+  # All nodes, written to another machine
   kubectl svcproxy dump --all-nodes -o - | ssh me@laptop 'cat > dump.tar.gz'
 
-  # Where nothing may be run but a shell: read the script, and run it as root on the node
+  # Where only a shell can be run: read the script, and run it as root on the node
   kubectl svcproxy dump --script --node worker-2 -o collect.sh`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -86,7 +90,7 @@ Exit codes: 0 all was read, 3 a node could not be read (the others are in the fi
 	_ = cmd.MarkFlagFilename("output", "tar.gz", "tgz")
 	f.StringVar(&o.from, "from", "", "With --end-to-end: where packets come from: pod/NAME, pod/NAMESPACE/NAME, "+
 		"external or an IP address")
-	f.BoolVar(&o.script, "script", false, "Print a shell script that collects the files on the node, and read nothing")
+	f.BoolVar(&o.script, "script", false, "Print a shell script that collects the files on the node, and read no node")
 	o.ends.add(cmd)
 	return cmd
 }

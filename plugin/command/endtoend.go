@@ -23,10 +23,11 @@ type endFlags struct {
 // add defines the flags.
 func (e *endFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&e.endToEnd, "end-to-end", false, "With --from pod/NAME: follow connections from that pod over the "+
-		"endpoints' nodes into their pods, and back; the helper reads the pods' network namespaces, too. With --from "+
-		"external or an IP address outside of the cluster: from the nodes that they come in to (--node)")
-	f.BoolVar(&e.allEndpoints, "all-endpoints", false, "With --end-to-end: follow connections to every endpoint, not to "+
+	f.BoolVar(&e.endToEnd, "end-to-end", false, "With --from pod/NAME: follow connections from that pod through "+
+		"the endpoints' nodes into their pods, and back; the helper also reads the pods' network namespaces. With --from "+
+		"external or an IP address outside of the cluster: follow them from the nodes at which they arrive (--node)")
+	f.BoolVar(&e.allEndpoints, "all-endpoints", false, "With --end-to-end: follow connections to every endpoint, not "+
+		"only to "+
 		"one on each of a few nodes")
 }
 

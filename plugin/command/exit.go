@@ -38,13 +38,23 @@ func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 	return code
 }
 
+// style is what a printer prints for. Whoever asks for colours in a pipe has a pager behind it, which shows what is
+// printed on the terminal of standard error.
+func (env *environment) style(p *print.Printer) terminal.Style {
+	s := env.out.Style()
+	if s.Width == 0 && p.Color == print.ColorAlways {
+		s.Width = env.errOut.Style().Width
+	}
+	return s
+}
+
 // conclude prints a report and makes its exit code. Which nodes could not be inspected it tells on stderr, too, as in
 // json or a pipe they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
 func conclude(env *environment, p *print.Printer, r *report.Report, v print.View) error {
 	for _, line := range print.Uninspected(r) {
 		env.errOut.Line("error: %s", safetext.Line(line, maxError))
 	}
-	v.Style = env.out.Style()
+	v.Style = env.style(p)
 	if code := r.Worst(); code != "" {
 		v.Explain = name + " explain " + report.ShellWord(code)
 	}

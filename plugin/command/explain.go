@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/docs"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -19,10 +20,10 @@ func newExplainCommand(env *environment) *cobra.Command {
 		Use:        "explain [CODE]",
 		SuggestFor: []string{"finding", "findings", "man"},
 		Short:      "Explain a finding: what it means, its usual cause and its remedy",
-		Long: `Explain a finding: what it means, the evidence for it, its usual cause, its remedy and the upstream issues. ` +
-			`Without a
-code, list all codes with one line each. No cluster is contacted: the text is that of docs/findings.md of this ` +
-			`version.`,
+		Long: `Explain a finding: what it means, the evidence for it, its usual cause, its
+remedy, and related upstream issues. Without a code, list all codes with one line
+each. No cluster is contacted: the text is that of docs/findings.md of this
+version.`,
 		Example: `  # What does MissingEndpoint mean?
   kubectl svcproxy explain MissingEndpoint
 
@@ -51,7 +52,7 @@ func explain(env *environment, args []string) error {
 	}
 	switch len(args) {
 	case 0:
-		return env.out.Document([]byte(listOfFindings()))
+		return env.out.Document([]byte(listOfFindings(env.out.Style().Width)))
 	case 1:
 	default:
 		return run.Usagef("explain takes one code, and %d were given (%s)", len(args), run.Shorten(args))
@@ -60,8 +61,52 @@ func explain(env *environment, args []string) error {
 	if !ok {
 		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0], similarCodes(args[0]), name)
 	}
-	return env.out.Document([]byte(f.Code + "\n\n" + f.Text + "\n\n" + report.PageOf(f.Code) + "\n"))
+	text := f.Code + "\n\n" + reflow(f.Text, env.out.Style().Width) + "\n\n" + report.PageOf(f.Code) + "\n"
+	return env.out.Document([]byte(text))
 }
+
+// reflow breaks the paragraphs and list items of a page at a width; 0: they stay as they are.
+func reflow(page string, width int) string {
+	if width == 0 {
+		return page
+	}
+	var out []string
+	var item string // the one that is being read
+	end := func() {
+		if item != "" {
+			text := strings.TrimLeft(item, " ")
+			indent := strings.Repeat(" ", len(item)-len(text))
+			below := indent
+			if strings.HasPrefix(text, "- ") {
+				below += "  "
+			}
+			lines := plaintext.Wrap(text, max(width-len(below), narrowestText))
+			out = append(out, indent+lines[0])
+			for _, line := range lines[1:] {
+				out = append(out, below+line)
+			}
+		}
+		item = ""
+	}
+	for line := range strings.SplitSeq(page, "\n") {
+		text := strings.TrimSpace(line)
+		switch {
+		case text == "":
+			end()
+			out = append(out, "")
+		case strings.HasPrefix(text, "- ") || item == "":
+			end()
+			item = line
+		default:
+			item += " " + text
+		}
+	}
+	end()
+	return strings.Join(out, "\n")
+}
+
+// narrowestText is how narrow a column of text becomes at most.
+const narrowestText = 30
 
 // similarCodes ends an error about a code that there is not: with what a verdict is, or the codes that are similar or
 // have the word in them.
@@ -83,8 +128,14 @@ func similarCodes(word string) string {
 	return cluster.DidYouMean(word, codes())
 }
 
-// listOfFindings has a line for each finding, below the headings of the page.
-func listOfFindings() string {
+// listOfFindings has a line for each finding, below the headings of the page. Where it is wider than a terminal, the
+// line is continued below itself.
+func listOfFindings(width int) string {
+	const indent = 2 + 26 + 1 + 8 + 1
+	limit := 0
+	if width > 0 {
+		limit = max(width-indent, narrowestText)
+	}
 	var b strings.Builder
 	group := ""
 	for _, f := range docs.Findings() {
@@ -95,7 +146,13 @@ func listOfFindings() string {
 			group = f.Group
 			fmt.Fprintf(&b, "%s\n", group)
 		}
-		fmt.Fprintf(&b, "  %-26s %-8s %s\n", f.Code, f.Severity, f.Summary)
+		for i, line := range plaintext.Wrap(f.Summary, limit) {
+			if i > 0 {
+				fmt.Fprintf(&b, "%*s%s\n", indent, "", line)
+				continue
+			}
+			fmt.Fprintf(&b, "  %-26s %-8s %s\n", f.Code, f.Severity, line)
+		}
 	}
 	return b.String()
 }

@@ -37,8 +37,8 @@ type nodeFlags struct {
 func (n *nodeFlags) add(cmd *cobra.Command, env *environment) {
 	n.addSnapshot(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&n.nodes, "node", nil, fmt.Sprintf("Read this node (repeatable). Without it: all nodes of a "+
-		"snapshot; of a cluster up to %d, and the output names them", run.FewNodes))
+	f.StringSliceVar(&n.nodes, "node", nil, fmt.Sprintf("Read this node (repeatable). By default all nodes of "+
+		"a snapshot, or up to %d nodes of a cluster, which the output names", run.FewNodes))
 	f.BoolVar(&n.allNodes, "all-nodes", false, "Read all nodes")
 	f.StringVarP(&n.selector, "selector", "l", "", "Read the nodes with these labels, as in kubectl get nodes -l")
 	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
@@ -180,23 +180,25 @@ var dryRuns = []string{"none", "client"}
 // add defines the flags.
 func (h *helperFlags) add(cmd *cobra.Command, env *environment) {
 	f := cmd.Flags()
-	f.BoolVar(&h.local, "local", false, "Look at this machine, which is a node, without a helper pod; needs root")
-	f.StringVar(&h.image, "image", env.getenv(envImage), "Image of the helper, or "+envImage+" of the environment "+
+	f.BoolVar(&h.local, "local", false, "Read this machine, which is a node, without a helper pod; needs root")
+	f.StringVar(&h.image, "image", env.getenv(envImage), "Image of the helper; also set by the environment variable "+
+		""+envImage+" "+
 		"(default "+launch.DefaultImage(readBuildInfo().Version)+")")
 	f.StringVar(&h.pullPolicy, "image-pull-policy", string(corev1.PullIfNotPresent),
 		"When to pull the helper's image: Always, IfNotPresent or Never")
 	f.StringVar(&h.pullSecret, "image-pull-secret", env.getenv(envPullSecret),
-		"Secret in the helper's namespace to pull its image with, or "+envPullSecret+" of the environment")
-	f.StringVar(&h.profile, "security-profile", string(launch.ProfilePrivileged), "Rights of the helper: "+
-		strings.Join(launch.Profiles(), " or ")+". With the latter, what SELinux or AppArmor withholds stays unread")
+		"Secret in the helper's namespace for pulling its image; also set by the environment variable "+envPullSecret)
+	f.StringVar(&h.profile, "security-profile", string(launch.ProfilePrivileged), "Privileges of the helper: "+
+		strings.Join(launch.Profiles(), " or ")+". With the latter, files that SELinux or AppArmor protects are not read")
 	f.StringVar(&h.namespace, "helper-namespace", cmp.Or(env.getenv(envNamespace), metav1.NamespaceSystem),
-		"Namespace of the helper pods, or "+envNamespace+" of the environment; it has to accept privileged ones")
+		"Namespace of the helper pods, which has to accept privileged pods; also set by the environment variable "+
+			envNamespace)
 	f.DurationVar(&h.timeout, "timeout", launch.DefaultTimeout,
 		"How long to wait for the API server, for a helper pod to run, and for its answers")
-	f.IntVar(&h.parallel, "parallel", 8, "How many nodes to look at side by side")
-	f.StringVar(&h.dryRun, "dry-run", "none", "client prints the helper pods, and makes none")
-	f.BoolVar(&h.keep, "keep", false, "Leave the helper pods when done, to look into them")
-	f.BoolVar(&h.ownPod, "own-pod", false, "Make a helper pod also on a node where the DaemonSet's is ready")
+	f.IntVar(&h.parallel, "parallel", 8, "How many nodes to read at the same time")
+	f.StringVar(&h.dryRun, "dry-run", "none", "client prints the helper pods, and creates none")
+	f.BoolVar(&h.keep, "keep", false, "Do not delete the helper pods at the end, so that you can inspect them")
+	f.BoolVar(&h.ownPod, "own-pod", false, "Create a helper pod even on a node where the DaemonSet's pod is ready")
 	_ = cmd.RegisterFlagCompletionFunc("helper-namespace", env.completeNamespaces)
 	for flag, values := range map[string][]string{
 		"dry-run":           {"client", "none"},
@@ -292,13 +294,13 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 	f := cmd.Flags()
 	formats := print.FormatsOf(kind)
 	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(formats, ", ")+
-		". wide cuts nothing; name prints "+names+drawn(formats))
+		". wide shortens nothing; name prints "+names+drawn(formats))
 	f.StringVar(&o.template, "template", "",
-		"Template, or path to it, for -o jsonpath, jsonpath-file, go-template or go-template-file")
+		"Template, or the path to one, for -o jsonpath, jsonpath-file, go-template or go-template-file")
 	f.BoolVar(&o.missingKeys, "allow-missing-template-keys", true,
-		"Ignore fields that a template names and the report does not have")
+		"Ignore fields in a template that the report does not have")
 	f.StringVar(&o.color, "color", print.Colors[0], "Colours of tables: auto (on a terminal, unless NO_COLOR is set), "+
-		"always or never")
+		"always (in a pipe, too, and wrapped for a pager: | less -R) or never")
 	f.BoolVar(&o.noHeaders, "no-headers", false, "Print tables without their headers")
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(print.Colors, noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
@@ -351,15 +353,16 @@ const defaultProbes = 20
 // add defines the flags.
 func (p *probeFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.live, "live", false, "Also make real connections from the node and its pods, without a payload, "+
-		"and have the kernel trace some: say what happened to them, and with -o wide which rules they met")
+		"and let the kernel trace some of them: show what happened to them, and with -o wide which rules they met")
 	f.IntVar(&p.probes, "probes", defaultProbes, fmt.Sprintf(
-		"How many connections to make of each frontend and origin, 1 to %d (with --live)", run.MaxProbes))
+		"With --live: how many connections to make to each frontend from each origin, 1 to %d", run.MaxProbes))
 }
 
 // addPayload defines the flag that has something sent.
 func (p *probeFlags) addPayload(f *pflag.FlagSet) {
-	f.StringVar(&p.payload, "payload", "", "Send this text over each connection, and await an answer; http is a request "+
-		"for /, and \\r, \\n, \\t, \\\\ stand for what they do in C (with --live). Without it nothing is sent")
+	f.StringVar(&p.payload, "payload", "", "With --live: send this text over each connection, and wait for an answer; "+
+		"http "+
+		"stands for an HTTP request for /; \\r, \\n, \\t and \\\\ are escapes as in C. By default nothing is sent")
 }
 
 // escapes are what a text to send may have in place of characters that are hard to write in a shell.
@@ -405,7 +408,7 @@ func (p *probeFlags) count(f *pflag.FlagSet, offline bool) (int, error) {
 
 // fromHelp explains --from.
 const fromHelp = "Where the packet comes from: pod, pod/NAME, pod/NAMESPACE/NAME, node, node/NAME, external, or an " +
-	"IP address. Default: pod and node for cluster IPs, external and node for the rest"
+	"IP address. By default pod and node for cluster IPs, external and node for other frontends"
 
 // addFrom defines --from.
 func addFrom(cmd *cobra.Command, env *environment, from *string) {

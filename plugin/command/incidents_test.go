@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,9 @@ type replacement struct{ file, old, text string }
 
 // captured is a node whose kube-proxy has written rules of many Services.
 const captured = "../../testdata/snapshots/iptables"
+
+// healthyFaults is the node of testdata/faults before its faults.
+const healthyFaults = "../../testdata/faults/iptables/healthy"
 
 const iptablesSave = "nodes/node1/iptables-nft-save.txt"
 
@@ -173,6 +177,35 @@ var allIncidents = []incident{
 		args: "10.96.21.191 --node node1",
 		code: "WrongMasquerade", impact: "all connections to shop/ep2 from pods of node1",
 		guilty: "nat KUBE-SVC-LW44NJRZRAXF5AKR rule 1", remedy: "kubectl",
+	},
+	{
+		name: "own-service", symptom: "a pod does not reach its own Service",
+		snapshot: healthyFaults, replaced: slices.Repeat([]replacement{ // of each of five ports
+			{"nodes/node1/ip-link.json", `"hairpin":true`, `"hairpin":false`},
+		}, 5),
+		args: "svcproxy-e2e/faults --node node1",
+		code: "HairpinOff", impact: "1 of 3 connections to", guilty: "no port of cni0 is in hairpin mode",
+		remedy: "bridge -d link show",
+	},
+	{
+		name: "same-node", symptom: "pods of one node do not reach each other through a Service",
+		snapshot: healthyFaults, replaced: []replacement{{
+			"nodes/node1/sysctl.txt", "net/bridge/bridge-nf-call-iptables=1", "net/bridge/bridge-nf-call-iptables=0",
+		}},
+		args: faultsClient,
+		code: "BridgeNetfilterOff", impact: "1 of 3 connections to", guilty: "net/bridge/bridge-nf-call-iptables=0",
+		remedy: "modprobe br_netfilter",
+	},
+	{
+		name: "lost-udp", symptom: "DNS is slow, or UDP is lost",
+		snapshot: captured, replaced: []replacement{{
+			"nodes/node1/conntrack.txt", "ipv4     2 tcp ",
+			"ipv4     2 udp      17 29 src=10.244.1.56 dst=10.96.178.81 sport=40000 dport=53 src=10.244.9.9 " +
+				"dst=10.244.1.56 sport=5353 dport=40000 [ASSURED] mark=0 use=1\nipv4     2 tcp ",
+		}},
+		args: "shop/udp --node node1",
+		code: "ConntrackStale", impact: "no path to shop/udp is wrong, but what was found about the node may affect",
+		guilty: "10.244.1.56:40000", remedy: "conntrack -D -f ipv4 -p udp --orig-dst 10.96.178.81",
 	},
 	{
 		name: "one-node", symptom: "it fails from one node only",

@@ -29,26 +29,31 @@ func newModeCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "mode [NODE…]",
 		SuggestFor: []string{"modes", "node", "nodes"},
-		Short:      "Say which proxy each node really runs, and whether it is healthy",
-		Long: `Say of each node in which mode its kernel serves Services (iptables, with the nft or the legacy backend, ` +
-			`nftables, ipvs), which one
-kube-proxy is configured for and says that it runs, its version, when it last wrote its rules, what it has not ` +
-			`written yet
-and what it failed to, by IP family where it tells them apart, whether it is healthy or the node drains, which other
-mode has left live rules behind, and whether another program (Cilium, kube-router, Antrea Proxy, OVN-Kubernetes,
-Calico's eBPF dataplane) serves Services in its place.
+		Short:      "Show which proxy mode each node really runs, and whether kube-proxy is healthy",
+		Long: `Show, for each node,
 
-Nodes are named as arguments or by --node; without any, all nodes of a snapshot are read, and the first ` +
-			fmt.Sprint(run.FewNodes) + ` of a
-cluster; --all-nodes reads all.
+- the mode in which its kernel serves Services: iptables (with the nft or the
+  legacy backend), nftables or ipvs;
+- the mode that kube-proxy is configured for, and the mode that it reports;
+- kube-proxy's version, when it last wrote its rules, which changes it has not
+  written yet, and how often writing failed (by IP family, where kube-proxy tells
+  them apart);
+- whether kube-proxy is healthy, and whether the node is draining;
+- rules of another mode that are still live;
+- another program that serves Services in place of kube-proxy (Cilium,
+  kube-router, Antrea Proxy, OVN-Kubernetes, Calico's eBPF dataplane).
 
--o name prints node/NODE for each node that has something wrong with it or could not be inspected. Exit codes: 0 nothing
-is, 4 something is (warnings), 1 rules are missing altogether, 3 a node could not be inspected, or kube-proxy does not
-handle its Services.`,
+Nodes are given as arguments or with --node. Without either, all nodes of a
+snapshot are read, or the first ` + fmt.Sprint(run.FewNodes) + ` nodes of a cluster; --all-nodes reads all.
+
+-o name prints node/NODE for each node that has a problem or could not be
+inspected. The exit code is 0 if no node has a problem, 4 if there are warnings,
+1 if kube-proxy's rules are missing altogether, and 3 if a node could not be
+inspected or kube-proxy does not serve its Services.`,
 		Example: `  # Every node
   kubectl svcproxy mode --all-nodes
 
-  # The modes alone, for a script
+  # Only the modes, for a script
   kubectl svcproxy mode --all-nodes -o jsonpath='{range .nodes[*]}{.node} {.mode.actual}{"\n"}{end}'`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     env.completeNodes,
@@ -62,7 +67,7 @@ handle its Services.`,
 	}
 	o.nodes.add(cmd, env)
 	o.helper.add(cmd, env)
-	o.output.add(cmd, report.KindMode, "the nodes with which something is wrong")
+	o.output.add(cmd, report.KindMode, "the nodes that have a problem")
 	return cmd
 }
 
@@ -121,7 +126,7 @@ func mode(ctx context.Context, env *environment, c modeConfig) error {
 func (c *modeConfig) next(reports []report.NodeReport) report.Remedy {
 	for i := range reports {
 		if r := &reports[i]; r.Error == "" && r.Verdict != report.Match {
-			return next("whether Services suffer from it", slices.Concat([]string{"verify", "-A", "--node", r.Node}, c.again)...)
+			return next("whether Services are affected", slices.Concat([]string{"verify", "-A", "--node", r.Node}, c.again)...)
 		}
 	}
 	return report.Remedy{}

@@ -2,11 +2,17 @@
 
 package command
 
-import "github.com/spf13/cobra"
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
 
 // usageTemplate is cobra's, but for the kubectl flags: as in kubectl itself, the command "options" lists them, and the
-// help of a command shows what is its own.
-const usageTemplate = `Usage:{{if .Runnable}}
+// help of a command shows what is its own. Flags are wrapped at a width; 0: not.
+func usageTemplate(width int) string { return fmt.Sprintf(usageFormat, width) }
+
+const usageFormat = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
 
@@ -17,19 +23,19 @@ Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if and .HasAvailableLocalFlags .HasParent}}
 
 Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{.LocalFlags.FlagUsagesWrapped %d | trimTrailingWhitespaces}}{{end}}
 
 "kubectl svcproxy options" lists the kubectl flags that every command takes (-n, --context, --kubeconfig, …).
 `
 
-func newOptionsCommand() *cobra.Command {
+func newOptionsCommand(width int) *cobra.Command {
 	return &cobra.Command{
 		Use:                   "options",
 		Short:                 "List the kubectl flags that every command takes",
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			cmd.Print("These flags can be given to every command:\n\n" + cmd.InheritedFlags().FlagUsages())
+			cmd.Print("These flags can be given to every command:\n\n" + cmd.InheritedFlags().FlagUsagesWrapped(width))
 		},
 	}
 }

@@ -50,34 +50,36 @@ func newProgramCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "program SERVICE[:PORT] --node NODE",
 		SuggestFor: []string{"repair", "apply"},
-		Short:      "Put the right path of a Service on a node, beside kube-proxy's, for a limited time",
-		Long: `Put on one node what kube-proxy should have programmed for a Service: for every frontend (cluster IP, ` +
-			`NodePort, external and
-load-balancer IP), with its endpoints, traffic policies, source ranges and session affinity. The rules stand ahead ` +
-			`of kube-proxy's, whose
-chains and tables are left as they are. They are taken away after --ttl, by ^C with --follow, by kubectl svcproxy ` +
-			`cleanup --running, and when
-the helper pod goes; then the node is as it was before, but for what others have changed meanwhile.
+		Short:      "Program the right path of a Service on a node, ahead of kube-proxy's rules, for a limited time",
+		Long: `Program on one node what kube-proxy should have programmed for a Service: every
+frontend (cluster IP, NodePort, external IP, load-balancer IP), with its
+endpoints, traffic policies, source ranges and session affinity. The rules are
+evaluated ahead of kube-proxy's, whose chains and tables are not changed. They
+are removed after --ttl, by ^C with --follow, by "kubectl svcproxy cleanup
+--running", and when the helper pod is deleted. The node is then as it was
+before, except for what other programs changed in the meantime.
 
-Addresses that the author of a Service could take from others, or reach, by it are refused, unless --allow names ` +
-			`their class; loopback,
-link-local and multicast addresses always are.
+Addresses through which the author of a Service could take over the traffic of
+others, or reach what is not theirs, are refused, unless --allow names their
+class. Loopback, link-local and multicast addresses are always refused.
 
-Before the command reports success, the node is read again and packets are walked through its rules. If they do not ` +
-			`go where they should,
-everything is taken back, and the exit code is 1.
+Before the command reports success, it reads the node again and walks packets
+through its rules. If they do not go where they should, everything is removed
+again, and the exit code is 1.
 
---dry-run asks the node and prints exactly what would be done, and what would differ from now; nothing is changed.
+--dry-run asks the node, and prints exactly what would be done and how the node
+would differ; nothing is changed.
 
-SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what would not be safe is refused, with ` +
-			`the reason and exit code 2.`,
+SERVICE has the same forms as for "trace". What would not be safe is refused,
+with the reason and exit code 2; for the other exit codes see
+"kubectl svcproxy --help".`,
 		Example: `  # What would be done?
   kubectl svcproxy program web -n shop --node worker-2 --dry-run
 
-  # kube-proxy on worker-2 is broken: make this Service work there for a quarter of an hour
+  # kube-proxy on worker-2 is broken: make this Service work there for 15 minutes
   kubectl svcproxy program web -n shop --node worker-2
 
-  # For an hour, and in step with the Service's endpoints, until ^C
+  # For an hour, or until ^C, updated when the Service's endpoints change
   kubectl svcproxy program web -n shop --node worker-2 --ttl 1h --follow
 
   # End it before its time
@@ -99,16 +101,17 @@ SERVICE is what it is for trace. Exit codes: see kubectl svcproxy --help; what w
 func (o *programOptions) addFlags(cmd *cobra.Command, env *environment) {
 	f := cmd.Flags()
 	f.StringVar(&o.node, "node", "", "The node to program")
-	f.StringVar(&o.mode, "mode", "", "How: "+strings.Join(wire.Modes, ", ")+" (default the node's own)")
-	f.StringVar(&o.scheduler, "scheduler", "", "How connections are shared out, with --mode ipvs ("+
+	f.StringVar(&o.mode, "mode", "", "Mode in which to program the path: "+strings.Join(wire.Modes, ", ")+" (default "+
+		"the mode of the node)")
+	f.StringVar(&o.scheduler, "scheduler", "", "How connections are distributed, with --mode ipvs ("+
 		strings.Join(wire.Schedulers[wire.IPVS], ", ")+") or userspace ("+
-		strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr; in ipvs mode what kube-proxy is set to)")
-	f.BoolVar(&o.log, "log", false, "Have the helper log each connection, with --mode userspace: kubectl logs shows them")
-	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("For how long, up to %v", wire.MaxTTL))
+		strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr; in ipvs mode the scheduler of kube-proxy)")
+	f.BoolVar(&o.log, "log", false, "With --mode userspace: log each connection, for kubectl logs")
+	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("How long the path stays, up to %v", wire.MaxTTL))
 	f.BoolVar(&o.follow, "follow", false,
-		"Stay, keep the path in step with the Service's endpoints, and take it away at ^C")
-	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask")
-	f.StringSliceVar(&o.allow, "allow", nil, "Take, or lead to, addresses of these classes, which are refused otherwise: "+
+		"Keep running, update the path when the Service's endpoints change, and remove it at ^C")
+	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation")
+	f.StringSliceVar(&o.allow, "allow", nil, "Allow addresses of these classes, which are otherwise refused: "+
 		strings.Join(run.Classes(), ", "))
 	o.helper.add(cmd, env)
 	dry := f.Lookup("dry-run")
@@ -183,7 +186,7 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 	case o.node == "" && flags.Changed("node"):
 		return run.Usagef("--node is empty: give the name of a node")
 	case o.node == "" && !o.helper.local:
-		return run.Usagef("program changes one node: say which with --node NODE, or be on it and give --local")
+		return run.Usagef("program changes one node: name it with --node NODE, or run the command on it with --local")
 	case o.mode != "" && !slices.Contains(wire.Modes, o.mode):
 		return run.Usagef("--mode %q: it may be %s", o.mode, strings.Join(wire.Modes, ", "))
 	case o.scheduler != "" && !slices.Contains(wire.Schedulers[o.mode], o.scheduler):
@@ -197,7 +200,7 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 		return run.Usagef("--allow %q: it may be %s",
 			o.allow[slices.IndexFunc(o.allow, notAClass)], strings.Join(run.Classes(), ", "))
 	case o.follow && o.helper.dryRun == "server":
-		return run.Usagef("--follow keeps up what --dry-run does not do: give one of them")
+		return run.Usagef("--follow updates a path, and --dry-run programs none: give one of them")
 	}
 	return o.helper.validateDryRun(false, flags, programDryRuns)
 }
@@ -278,7 +281,7 @@ func (c *programConfig) showPlan(ctx context.Context, env *environment, s *run.S
 	s.Progress.Done()
 	service, node := c.path.Target.Name(), c.path.Node
 	if r.What == wire.Unchanged {
-		env.out.Line("%s is programmed on node %s just so, by %s, until %s: nothing would be done",
+		env.out.Line("%s is already programmed like this on node %s, by %s, until %s: nothing would be done",
 			service, node, safetext.Line(r.By, 100), run.Clock(r.Expires))
 		return nil
 	}
@@ -329,7 +332,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	}
 	service, node := c.path.Target.Name(), c.path.Node
 	if r.What == wire.Unchanged {
-		s.Progress.Note("%s is programmed on node %s just so already, by %s, until %s: nothing was changed",
+		s.Progress.Note("%s is already programmed like this on node %s, by %s, until %s: nothing was changed",
 			service, node, safetext.Line(r.By, 100), run.Clock(r.Expires))
 	}
 	got, err := k.Verify(ctx)
@@ -340,7 +343,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 		if err := k.TakeAway(ctx); err != nil {
 			return run.NotInspected(err)
 		}
-		s.Progress.Note("the path is not right with what was programmed, so that was taken back")
+		s.Progress.Note("the path was not right after it was programmed, so it was removed again")
 		return c.show(env, s, k, got, report.Remedy{})
 	}
 	if r.What != wire.Unchanged {

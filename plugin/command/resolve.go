@@ -31,14 +31,17 @@ func newResolveCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "resolve SERVICE[:PORT]",
 		SuggestFor: []string{"get", "describe", "show", "endpoints", "ep"},
-		Short:      "Say what the API holds of a Service: names, addresses, endpoints, and why each is in or out",
-		Long: `Say what the API holds of a Service, without a look at any node's rules: its DNS name and what DNS answers, ` +
-			`its policies and
-addresses, and every endpoint with its pod, node and conditions, and why connections are sent to it or not.
+		Short:      "Show what the API says about a Service: names, addresses, and which endpoints are used and why",
+		Long: `Show what the API says about a Service, without reading the rules of any node:
+its DNS name and what DNS answers, its policies and addresses, and every endpoint
+with its pod, node and conditions, and the reason why connections are sent to it
+or not.
 
-With --node it is that node's view: traffic policy Local and topology hints choose among the endpoints there.
+With --node, show the view of that node: traffic policy Local and topology hints
+select among the endpoints there.
 
-SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAME.`,
+SERVICE and PORT have the same forms as for "kubectl svcproxy trace". -o name
+prints service/NAME.`,
 		Example: `  # Whose address is this?
   kubectl svcproxy resolve 10.96.21.191 -o name
 
@@ -57,7 +60,7 @@ SERVICE and PORT are those of kubectl svcproxy trace. -o name prints service/NAM
 	o.nodes.addSnapshot(cmd)
 	o.output.add(cmd, print.KindResolve, "the Service")
 	f := cmd.Flags()
-	f.StringSliceVar(&o.nodes.nodes, "node", nil, "Show which endpoints this node uses")
+	f.StringSliceVar(&o.nodes.nodes, "node", nil, "Show which endpoints this node uses (one node)")
 	f.DurationVar(&o.helper.timeout, "timeout", launch.DefaultTimeout, "How long to wait for the API server")
 	_ = cmd.RegisterFlagCompletionFunc("node", env.completeNodes)
 	return cmd
@@ -125,7 +128,7 @@ func resolve(ctx context.Context, env *environment, c resolveConfig) error {
 		}
 	}
 	r := resolveReport(s.Objects, cluster.Resolve(&target, in))
-	view := print.View{Style: env.out.Style(), Namespace: target.Service.Namespace}
+	view := print.View{Style: env.style(c.printer), Namespace: target.Service.Namespace}
 	s.Progress.Done()
 	if err := c.printer.Resolve(env.out, r, view); err != nil {
 		return run.Usagef("%w", err)

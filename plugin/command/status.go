@@ -32,22 +32,26 @@ func newStatusCommand(env *environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "status [SERVICE]",
 		SuggestFor: []string{"top"},
-		Short:      "Say what the agents on all nodes have found: on which nodes, since when, and what those share",
-		Long: `Say what the agents of deploy/watch have found, by finding and Service: on how many of how many nodes, ` +
-			`since when, on which, and
-what these nodes share that the others do not have (kernel, OS image, zone, labels, age, kube-proxy's version, mode,
-configuration, last sync). Each agent publishes one object for its node (NodeReport); the command lists these and the
-Nodes, and nothing runs on a node for it.
+		Short:      "Show what the agents on all nodes found: on which nodes, since when, and what these have in common",
+		Long: `Show what the agents of deploy/watch found, by finding and Service: on how many
+of the nodes, on which, since when, and what these nodes have in common that the
+others do not have (kernel, OS image, zone, labels, age, kube-proxy's version,
+mode, configuration, last sync). Each agent publishes one object for its node
+(NodeReport). The command lists these objects and the Nodes, and runs nothing on
+a node.
 
-With SERVICE, which is what trace takes, it is what concerns that Service with all its ports, and the nodes as a whole.
+With SERVICE, in any form that "trace" accepts, show only what concerns that
+Service with all its ports, and the nodes as a whole.
 
-A node without an object, with one that is stale, or whose agent could not judge it is not known, and never right.
+A node counts as not known, and never as right, if it has no object, if its
+object is stale, or if its agent could not judge it.
 
--o name prints node/NODE for each node that is not right, or not known. Exit codes: see kubectl svcproxy --help.`,
-		Example: `  # Is any Service wrong anywhere, and since when?
+-o name prints node/NODE for each node that is not right, or not known. For exit
+codes see "kubectl svcproxy --help".`,
+		Example: `  # Is a Service wrong on any node, and since when?
   kubectl svcproxy status
 
-  # On which nodes is this one wrong, and what do they share?
+  # On which nodes is this Service wrong, and what do they have in common?
   kubectl svcproxy status web -n shop -o wide
 
   # The nodes of one pool
@@ -148,7 +152,7 @@ func concludeStatus(env *environment, c *statusConfig, r *report.StatusReport, n
 			env.errOut.Line("error: %s", safetext.Line(line, maxError))
 		}
 	}
-	v := print.View{Style: env.out.Style(), Now: now}
+	v := print.View{Style: env.style(c.printer), Now: now}
 	if code := r.Worst(); code != "" {
 		v.Explain = name + " explain " + report.ShellWord(code)
 	}

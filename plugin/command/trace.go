@@ -38,27 +38,33 @@ func newTraceCommand(env *environment) *cobra.Command {
 		Use:        "trace SERVICE[:PORT]",
 		SuggestFor: []string{"debug", "diagnose", "path", "why"},
 		Short:      "Trace packets to a Service: where they should go, where they do go, and why the two differ",
-		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP, load-balancer IP), from ` +
-			`every origin that
-matters (a pod, the node itself, outside): where kube-proxy should have them sent, where the node's rules send them, and
-what is wrong where the two differ.
+		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP,
+load-balancer IP) from every relevant origin (a pod, the node itself, outside):
+where kube-proxy should send them, where the node's rules send them, and what is
+wrong if the two differ.
 
-SERVICE is NAME or svc/NAME, in the namespace of -n, NAMESPACE/NAME or service/NAMESPACE/NAME, a DNS name ` +
-			`(web.shop,
-web.shop.svc.cluster.local), a URL, or an address: a cluster IP, external IP or load-balancer IP, NODE:NODEPORT with a
-node's name or address, or the IP address of an endpoint. pod/NAME, deploy/NAME and other workloads stand for the ` +
-			`Service that
-selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to. PORT is a number or a name, with /tcp,
-/udp or /sctp where that matters; without it every port is traced.
+SERVICE is one of
 
--o name prints node/NODE for each node on which the path is not right. Exit codes: see kubectl svcproxy --help.`,
+- NAME or svc/NAME in the namespace of -n, NAMESPACE/NAME, or
+  service/NAMESPACE/NAME;
+- a DNS name (web.shop, web.shop.svc.cluster.local) or a URL;
+- an address: a cluster IP, external IP or load-balancer IP, NODE:NODEPORT with
+  the node's name or address, or the IP address of an endpoint;
+- pod/NAME, deploy/NAME or another workload, for the Service that selects it;
+- a chain of kube-proxy (KUBE-SVC-…), for the Service that it belongs to.
+
+PORT is a number or a name, followed by /tcp, /udp or /sctp where that matters.
+Without it, every port is traced.
+
+-o name prints node/NODE for each node on which the path is not right. For exit
+codes see "kubectl svcproxy --help".`,
 		Example: `  # Every frontend of web, on worker-2
   kubectl svcproxy trace web -n shop --node worker-2
 
   # One port, from one pod, on its node, rule by rule
   kubectl svcproxy trace web:http -n shop --from pod/client -o wide
 
-  # From that pod over both nodes into the endpoints' pods, and back
+  # From that pod through both nodes into the endpoints' pods, and back
   kubectl svcproxy trace web:http -n shop --from pod/client --end-to-end
 
   # Whose address is this, and what happens to packets to it?
@@ -70,10 +76,10 @@ selects them, and a chain of kube-proxy (KUBE-SVC-…) for the one it belongs to
   # From a snapshot, without a cluster
   kubectl svcproxy trace web -n shop --snapshot dump.tar.gz
 
-  # A page for the post-mortem, with pictures
+  # An HTML page for the post-mortem, with pictures
   kubectl svcproxy trace web -n shop -o html > web.html
 
-  # For a script: the exit code tells, the codes say why
+  # For a script: the codes of all findings (the exit code says whether the path is right)
   kubectl svcproxy trace web -n shop --all-nodes -o jsonpath='{.nodes[*].paths[*].findings[*].code}'`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     env.completeServices(1),
@@ -295,7 +301,7 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 	case report.Match:
 		return c.afterMatch(r, service)
 	case report.ByDesign:
-		return next("what DNS says, and why each endpoint is in or out",
+		return next("what DNS answers, and why each endpoint is used or not",
 			slices.Concat([]string{"resolve"}, service, c.again)...)
 	case report.Mismatch, report.Warning, report.Unknown:
 	}

@@ -34,21 +34,22 @@ func newVerifyCommand(env *environment) *cobra.Command {
 		Use:        "verify [SERVICE[:PORT]…]",
 		SuggestFor: []string{"check", "list", "ls", "scan", "test"},
 		Short:      "Verify every frontend of the named or of all Services, and list what is wrong",
-		Long: `Verify every frontend of the named Services, of all Services of a namespace, or with -A of all there are: ` +
-			`what kube-proxy should
-have programmed against what the node's rules do. Only what is wrong is listed; the rest is counted.
+		Long: `Verify every frontend of the named Services, of all Services of a namespace, or
+with -A of all Services: compare what kube-proxy should have programmed with what
+the node's rules do. Only what is wrong is listed; the rest is counted.
 
-With -A it also looks from the rules back to the API: for rules and chains that belong to no Service any more.
+With -A, also find rules and chains that no longer belong to a Service.
 
--o name prints service/NAMESPACE/NAME for each Service that is not right, and node/NODE for each node that has something
-wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcproxy --help.`,
+-o name prints service/NAMESPACE/NAME for each Service that is not right, and
+node/NODE for each node that has a problem as a whole or could not be inspected.
+For exit codes see "kubectl svcproxy --help".`,
 		Example: `  # Everything, everywhere
   kubectl svcproxy verify -A --all-nodes
 
   # One namespace, two nodes
   kubectl svcproxy verify -n shop --node worker-1 --node worker-2
 
-  # The names of what is wrong, from a snapshot
+  # The names of the Services and nodes that are not right, from a snapshot
   kubectl svcproxy verify -A --snapshot dump.tar.gz -o name`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     env.completeServices(0),
@@ -66,7 +67,7 @@ wrong with it as a whole or could not be inspected. Exit codes: see kubectl svcp
 	addFrom(cmd, env, &o.from)
 	f := cmd.Flags()
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Verify the Services of all namespaces")
-	f.BoolVar(&o.showAll, "show-all", false, "List also what is right or refused by design")
+	f.BoolVar(&o.showAll, "show-all", false, "Also list what is right or refused by design")
 	return cmd
 }
 
@@ -106,7 +107,7 @@ func (o *verifyOptions) config(env *environment, flags *pflag.FlagSet, args []st
 		return c, err
 	}
 	if o.allNamespaces && len(c.services) > 0 {
-		return c, run.Usagef("-A verifies every Service, so none can be named besides: leave out -A, or %s",
+		return c, run.Usagef("-A verifies every Service: leave out -A, or %s",
 			c.services[0].Input)
 	}
 	selection, err := o.nodes.selection(flags, &o.helper)

@@ -56,7 +56,7 @@ func TestKeep(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	want := []string{
-		"the helper pod tools/svcproxy-abcde stays, as --keep asks; remove it with: kubectl delete pod -n tools " +
+		"the helper pod tools/svcproxy-abcde stays because of --keep; delete it with: kubectl delete pod -n tools " +
 			"svcproxy-abcde",
 	}
 	if !slices.Equal(w.noted, want) {
@@ -156,16 +156,16 @@ func TestCollectFails(t *testing.T) {
 			attach: half(func(streams) error { return errors.New("websocket: close 1006") }),
 			status: statusRunning,
 			want: []string{
-				"cannot read node node1: the helper's answer broke off after 2 files and ",
-				", and counts as none: websocket: close 1006",
+				"cannot read node node1: the helper's answer ended after 2 files and ",
+				", and is not used: websocket: close 1006",
 			},
 		},
 		"the stream breaks, and the helper has left in order": {
 			attach: half(func(streams) error { return errors.New("websocket: close 1006") }),
 			status: terminated(0, "Completed", ""),
 			want: []string{
-				"cannot read node node1: the helper's answer broke off after 2 files and ",
-				", and counts as none: websocket: close 1006",
+				"cannot read node node1: the helper's answer ended after 2 files and ",
+				", and is not used: websocket: close 1006",
 			},
 		},
 		"the helper ends in a file": {
@@ -175,17 +175,17 @@ func TestCollectFails(t *testing.T) {
 			}),
 			status: terminated(2, "Error", ""),
 			want: []string{
-				"cannot read node node1: the helper's answer broke off after 2 files and ",
-				", and counts as none: unexpected EOF; its last output: panic: out of range goroutine 1; of the helper the " +
-					"cluster says: it ended with exit code 2: Error",
+				"cannot read node node1: the helper's answer ended after 2 files and ",
+				", and is not used: unexpected EOF; its last output: panic: out of range goroutine 1; the cluster " +
+					"reports about the helper: it ended with exit code 2: Error",
 			},
 		},
 		"the helper runs out of memory": {
 			attach: half(func(streams) error { return nil }),
 			status: terminated(137, "OOMKilled", ""),
 			want: []string{
-				"; of the helper the cluster says: it ended with exit code 137: OOMKilled; it needed more than the 1Gi of " +
-					"memory that it may have",
+				"; the cluster reports about the helper: it ended with exit code 137: OOMKilled; it exceeded its memory limit " +
+					"of 1Gi",
 			},
 		},
 		"the helper cannot": {

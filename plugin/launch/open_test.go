@@ -125,7 +125,7 @@ func TestOpenPodFails(t *testing.T) {
 		"image must not be pulled": {
 			events(waiting("ErrImageNeverPull", "")),
 			prefix + "its container cannot start: ErrImageNeverPull; the node does not have the image, and " +
-				"--image-pull-policy Never forbids to get it",
+				"--image-pull-policy Never forbids pulling it",
 		},
 		"no name of an image": {
 			events(waiting("InvalidImageName", "")),
@@ -135,7 +135,7 @@ func TestOpenPodFails(t *testing.T) {
 			events(waiting("CreateContainerError", "no such device\x1b[2J")),
 			prefix + "its container cannot start: CreateContainerError: no such device\uFFFD[2J",
 		},
-		"no node takes it": {events(unschedulable), prefix + "no node takes its pod: 0/3 nodes are available"},
+		"no node takes it": {events(unschedulable), prefix + "its pod cannot be scheduled: 0/3 nodes are available"},
 		"node is full": {
 			events(failed("OutOfcpu", "Node didn't have enough resource: cpu")),
 			prefix + "the node did not accept its pod: OutOfcpu: Node didn't have enough resource: cpu; " +
@@ -151,7 +151,7 @@ func TestOpenPodFails(t *testing.T) {
 		},
 		"evicted": {
 			events(statusStarted, evicted),
-			prefix + "its pod was ended: Evicted: The node was low on resource: memory.; the node lacks a resource",
+			prefix + "its pod was terminated: Evicted: The node was low on resource: memory.; the node lacks a resource",
 		},
 		"runtime cannot start it": {
 			events(terminated(128, "StartError", "exec: no such file")),
@@ -159,7 +159,7 @@ func TestOpenPodFails(t *testing.T) {
 		},
 		"out of memory": {
 			events(terminated(137, "OOMKilled", "")),
-			prefix + "it ended with exit code 137: OOMKilled; it needed more than the 1Gi of memory that it may have",
+			prefix + "it ended with exit code 137: OOMKilled; it exceeded its memory limit of 1Gi",
 		},
 		"ended without a word": {
 			events(corev1.PodStatus{Phase: corev1.PodSucceeded}), prefix + "it ended before it answered",
@@ -193,7 +193,7 @@ func TestOpenPodFails(t *testing.T) {
 // The last known state, the node's and the last warning tell why nothing happens.
 func TestOpenTimesOut(t *testing.T) {
 	const prefix = "the helper on node node1 (image ghcr.io/svcproxy/nodehelper:v1.2.3) does not answer: " +
-		"not within 50ms (--timeout); it got as far as: "
+		"not within 50ms (--timeout); its last state: "
 	event := func(name, kind, message string, at int64) *corev1.Event {
 		return &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "tools"}, InvolvedObject: corev1.ObjectReference{UID: "uid-1"},
@@ -212,7 +212,7 @@ func TestOpenTimesOut(t *testing.T) {
 		more bool
 	}{
 		"the kubelet is deaf": {
-			watches: events(), want: prefix + "scheduling; the node's kubelet has not touched its pod", force: true,
+			watches: events(), want: prefix + "scheduling; the node's kubelet has not started its pod", force: true,
 		},
 		"the sandbox takes long": {watches: events(statusStarted), want: prefix + "starting"},
 		"the image takes long":   {watches: events(sandbox), want: prefix + "getting the image"},
@@ -271,7 +271,7 @@ func TestOpenCannotConnect(t *testing.T) {
 		},
 		"it ends at once": {
 			says("", "error: no such device\n", nil),
-			prefix + "it ended without a word; its last output: error: no such device",
+			prefix + "it ended without any output; its last output: error: no such device",
 		},
 		"the stream breaks": {
 			says("", "", errors.New("websocket: close 1006")),

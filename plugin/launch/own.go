@@ -227,11 +227,11 @@ func (m *connecting) gaveUp(ctx context.Context) error {
 	if what == "" {
 		what = "scheduling"
 	}
-	text := fmt.Sprintf("not within %v (--timeout); it got as far as: %s", m.l.o.Timeout, what)
+	text := fmt.Sprintf("not within %v (--timeout); its last state: %s", m.l.o.Timeout, what)
 	if err := m.l.checkNode(ctx, m.node); err != nil {
 		text += "; " + err.Error()
 	} else if !m.now.started {
-		text += "; the node's kubelet has not touched its pod"
+		text += "; the node's kubelet has not started its pod"
 	}
 	if warning := m.l.lastWarning(ctx, m.pod); warning != "" {
 		text += "; last warning: " + warning
@@ -299,10 +299,10 @@ func (l *Launcher) why(pod *corev1.Pod, err error) error {
 		if getErr == nil && now.UID == pod.UID {
 			// A helper ends in order when its stream does; that explains nothing.
 			if end := podState(now).end; end != "" && !endedInOrder(now) {
-				return fmt.Errorf("%w; of the helper the cluster says: %s", err, end)
+				return fmt.Errorf("%w; the cluster reports about the helper: %s", err, end)
 			}
 		} else if getErr != nil && !transient(getErr) {
-			return fmt.Errorf("%w; its pod is gone", err)
+			return fmt.Errorf("%w; its pod no longer exists", err)
 		}
 		select {
 		case <-time.After(250 * time.Millisecond):

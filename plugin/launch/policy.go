@@ -43,10 +43,10 @@ func (l *Launcher) sayPolicy(_ context.Context, m []string) string {
 	case name != helperPolicy:
 		return fmt.Sprintf("%s (%s): choose another with --helper-namespace", refuses, text)
 	case strings.Contains(text, noParams):
-		return fmt.Sprintf("%s: there is no ConfigMap %s with the images that are allowed; make it with: %s", refuses,
+		return fmt.Sprintf("%s: there is no ConfigMap %s with the images that are allowed; create it with: %s", refuses,
 			helperPolicy, fmt.Sprintf(configMap, "create")+" --from-literal="+shellWord(keyOf(l.o.Image)+"="+l.o.Image))
 	case strings.Contains(text, notYet):
-		return fmt.Sprintf("%s: the API server has only begun to read it (%s): try again in a moment", refuses, text)
+		return fmt.Sprintf("%s: the API server has only just started to read it (%s): try again in a moment", refuses, text)
 	case ofImage.MatchString(text):
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{keyOf(l.o.Image): l.o.Image}})
 		if err != nil {

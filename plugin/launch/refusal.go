@@ -119,9 +119,9 @@ func (l *Launcher) sayPodSecurity(ctx context.Context, m []string) string {
 		return text + "choose with --helper-namespace one that has the label " + enforceKey + "=" + privileged
 	}
 	if name := lenient(list.Items); name != "" {
-		return text + "--helper-namespace " + name + " would take it"
+		return text + "--helper-namespace " + name + " would accept it"
 	}
-	return text + "no namespace takes it; make one with: " + howToEnforce
+	return text + "no namespace accepts it; create one with: " + howToEnforce
 }
 
 // withoutDetails leaves of "privileged (container "x" must not …), host namespaces (…)" what is outside of

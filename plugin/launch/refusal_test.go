@@ -58,16 +58,16 @@ func TestOpenRefused(t *testing.T) {
 			objects: []runtime.Object{
 				namespace("tools", "baseline"), namespace("kube-system", ""), namespace("ops", "privileged"), namespace("a", ""),
 			},
-			want: refusedBy + "--helper-namespace ops would take it",
+			want: refusedBy + "--helper-namespace ops would accept it",
 		},
 		"Pod Security, and kube-system enforces nothing": {
 			err:     security,
 			objects: []runtime.Object{namespace("tools", "baseline"), namespace("a", ""), namespace("kube-system", "")},
-			want:    refusedBy + "--helper-namespace kube-system would take it",
+			want:    refusedBy + "--helper-namespace kube-system would accept it",
 		},
 		"Pod Security everywhere": {
 			err: security, objects: []runtime.Object{namespace("tools", "baseline"), namespace("kube-system", "restricted")},
-			want: refusedBy + "no namespace takes it; make one with: " +
+			want: refusedBy + "no namespace accepts it; create one with: " +
 				"kubectl label namespace NAME pod-security.kubernetes.io/enforce=privileged",
 		},
 		"quota is used up": {
@@ -105,7 +105,7 @@ func TestOpenRefused(t *testing.T) {
 		"the policy was applied a moment ago": {
 			err: invalid(denied + "failed to configure binding: paramKind kind `/v1, Kind=ConfigMap` not yet synced to use " +
 				"for admission"),
-			want: policy + "the API server has only begun to read it (failed to configure binding: paramKind kind `/v1, " +
+			want: policy + "the API server has only just started to read it (failed to configure binding: paramKind kind `/v1, " +
 				"Kind=ConfigMap` not yet synced to use for admission): try again in a moment",
 		},
 		"the policy is of another version": {

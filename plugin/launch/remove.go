@@ -20,7 +20,7 @@ const removeTimeout = 20 * time.Second
 func (l *Launcher) remove(ctx context.Context, pod *corev1.Pod, force bool) error {
 	command := fmt.Sprintf("kubectl delete pod -n %s %s", pod.Namespace, pod.Name)
 	if l.o.Keep {
-		l.o.Note(pod.Spec.NodeName, fmt.Sprintf("the helper pod %s/%s stays, as --keep asks; remove it with: %s",
+		l.o.Note(pod.Spec.NodeName, fmt.Sprintf("the helper pod %s/%s stays because of --keep; delete it with: %s",
 			pod.Namespace, pod.Name, command))
 		return nil
 	}

@@ -26,12 +26,12 @@ type state struct {
 var fatalWaiting = map[string]string{
 	"ErrImagePull":               imageHint,
 	"ImagePullBackOff":           imageHint,
-	"ErrImageNeverPull":          "the node does not have the image, and --image-pull-policy Never forbids to get it",
+	"ErrImageNeverPull":          "the node does not have the image, and --image-pull-policy Never forbids pulling it",
 	"InvalidImageName":           "--image has to name an image",
 	"ErrImageInspect":            imageHint,
 	"RegistryUnavailable":        imageHint,
 	"ImageInspectError":          imageHint,
-	"SignatureValidationFailed":  "the node's policy does not take the image's signature",
+	"SignatureValidationFailed":  "the node's policy does not accept the image's signature",
 	"CreateContainerConfigError": "",
 	"CreateContainerError":       "",
 	"RunContainerError":          "",
@@ -40,7 +40,8 @@ var fatalWaiting = map[string]string{
 	"CrashLoopBackOff":           "",
 }
 
-const imageHint = "give one that the node can get with --image, and --image-pull-secret where its registry asks for one"
+const imageHint = "name one that the node can pull with --image, and a pull secret with --image-pull-secret if its " +
+	"registry requires one"
 
 // refusedPods are reasons for which the kubelet does not take a pod (pkg/kubelet/lifecycle/predicate.go and others), or
 // ends it. The hint is for those where a person can do something.
@@ -52,7 +53,7 @@ var refusedPods = map[string]string{
 	"UnexpectedAdmissionError": "",
 	"Evicted":                  "the node lacks a resource",
 	"DeadlineExceeded":         "its deadline has passed: try a longer --timeout",
-	"Preempting":               "a pod of higher priority needed its place",
+	"Preempting":               "it was preempted by a pod of higher priority",
 	"Terminated":               "the node is shutting down",
 	"NodeShutdown":             "the node is shutting down",
 }
@@ -70,7 +71,7 @@ func podState(pod *corev1.Pod) state {
 		c := &pod.Status.Conditions[i]
 		switch {
 		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable:
-			return state{end: "no node takes its pod: " + safetext.Line(c.Message, 500)}
+			return state{end: "its pod cannot be scheduled: " + safetext.Line(c.Message, 500)}
 		case c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue:
 			s.what = "getting the image"
 		}
@@ -105,10 +106,10 @@ func ended(pod *corev1.Pod) string {
 		}
 		hint := ""
 		if t.Reason == "OOMKilled" {
-			hint = "it needed more than the 1Gi of memory that it may have"
+			hint = "it exceeded its memory limit of 1Gi"
 		}
 		if pod.Status.Reason != "" {
-			return sentence("its pod was ended", pod.Status.Reason, pod.Status.Message, refusedPods[pod.Status.Reason])
+			return sentence("its pod was terminated", pod.Status.Reason, pod.Status.Message, refusedPods[pod.Status.Reason])
 		}
 		return sentence(fmt.Sprintf("it ended with exit code %d", t.ExitCode), t.Reason, t.Message, hint)
 	}

@@ -325,7 +325,7 @@ func (r *Route) folded(chars int) card {
 			c.add("mono table", r.Parts[i].Place)
 		}
 	}
-	c.add("mono mark "+OK.Class(), OK.Symbol()+" right, there and back")
+	c.add("mono mark "+OK.Class(), OK.Symbol()+" right, in both directions")
 	return c.wrapped(chars)
 }
 

@@ -70,7 +70,7 @@ func (p *Picture) cluster(prefix string) cluster {
 		fork := prefix + "fork"
 		c.vertices = append(
 			c.vertices,
-			vertex{id: fork, shape: shapeFork, lines: []string{"shared out"}, class: plainClass},
+			vertex{id: fork, shape: shapeFork, lines: []string{"distributed"}, class: plainClass},
 		)
 		for _, from := range last {
 			c.edges = append(c.edges, edge{from: from, to: fork})

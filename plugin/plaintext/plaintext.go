@@ -42,6 +42,33 @@ func Middle(s string, limit int) string {
 	return Start(s, limit-1-tail) + "…" + end(s, tail)
 }
 
+// MiddleWords is Middle, but cuts between words where there is room for the last ones, which of a rule are where it leads
+// to (-j TARGET).
+func MiddleWords(s string, limit int) string {
+	if limit <= 0 || Width(s) <= limit {
+		return s
+	}
+	const gap = " … "
+	text := strings.TrimLeft(s, " ")
+	head, words := s[:len(s)-len(text)], strings.Fields(text)
+	const ends = 2
+	if len(words) <= ends {
+		return Middle(s, limit)
+	}
+	first, between := head+words[0], words[1:len(words)-ends]
+	tail := strings.Join(words[len(words)-ends:], " ")
+	if Width(first+gap+tail) > limit {
+		return Middle(s, limit)
+	}
+	for _, word := range between {
+		if Width(first+" "+word+gap+tail) > limit {
+			break
+		}
+		first += " " + word
+	}
+	return first + gap + tail
+}
+
 // Start returns as much of the beginning of a text as fits into limit columns.
 func Start(s string, limit int) string { return displaywidth.TruncateString(s, limit, "") }
 

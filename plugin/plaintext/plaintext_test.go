@@ -29,6 +29,27 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
+func TestMiddleWords(t *testing.T) {
+	const rule = `  rule 2: "shop/web:http -> 10.244.1.15:8080" -m statistic --mode random -j KUBE-SEP-LPRYETXTYMQCMNCE`
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{rule, 0, rule},
+		{rule, 200, rule},
+		{rule, 70, `  rule 2: "shop/web:http -> … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
+		{rule, 80, `  rule 2: "shop/web:http -> 10.244.1.15:8080" -m … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
+		{rule, 51, `  rule 2: … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
+		{rule, 20, `  rule 2: …TYMQCMNCE`}, // the last word alone has no room
+		{"KUBE-SEP-LPRYETXTYMQCMNCE", 11, "KUBE-…CMNCE"},
+	} {
+		if got := MiddleWords(tt.in, tt.limit); got != tt.want {
+			t.Errorf("MiddleWords(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
+		}
+	}
+}
+
 func TestWrap(t *testing.T) {
 	for _, tt := range []struct {
 		in    string

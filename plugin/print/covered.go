@@ -99,13 +99,13 @@ func (t *text) followed() (all bool, open []string) {
 		}
 	}
 	if healthOpen {
-		open = append(open, "what the node answers health checks (--live asks)")
+		open = append(open, "what the node answers to health checks (--live asks)")
 	}
 	if outside {
 		open = append(open, "what is between the client and the node")
 	}
 	if pods && !asked {
-		open = append(open, "what the Service's name is answered (--live asks)")
+		open = append(open, "what DNS answers for the Service's name (--live asks)")
 	}
 	return all, open
 }

@@ -25,7 +25,7 @@ func TestMatchFromOutsideSaysWhatItCovers(t *testing.T) {
 	r := &report.Report{Nodes: []report.NodeReport{{
 		Coverage: &report.Coverage{Judged: []string{"rules", "routes"}}, Paths: []report.Path{p},
 	}}}
-	const health = "what the node answers health checks (--live asks), "
+	const health = "what the node answers to health checks (--live asks), "
 	want := "; not judged: " + health + "what is between the client and the node"
 	if got := (&text{report: r}).covered(); !strings.HasSuffix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -168,7 +168,7 @@ func (t *text) nodeDiff(n *report.NodeDiff, d *report.Diff) {
 		for _, p := range n.AsTheyMust {
 			words = append(words, fmt.Sprintf("%d of %s", p.Count, p.Part))
 		}
-		t.Linef("Differ as they must (addresses, pod CIDRs and endpoints of the nodes): %s", strings.Join(words, ", "))
+		t.Linef("Always differ between nodes (addresses, pod CIDRs, endpoints): %s", strings.Join(words, ", "))
 	}
 	for _, x := range n.NotCompared {
 		t.Linef("Not compared: %s (%s)", x.Part, x.Why)

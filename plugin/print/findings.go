@@ -382,7 +382,7 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 			continue
 		}
 		if room := max(t.Width-labelWidth-len(noMark), 40); t.Width > 0 && plaintext.Width(rule) > room {
-			rule = plaintext.Middle(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
+			rule = plaintext.MiddleWords(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
 		}
 		if t.wide { // nothing is cut
 			t.quote(label, rule, "")

@@ -67,7 +67,10 @@ type Printer struct {
 }
 
 // Colors are the values of Printer.Color.
-var Colors = []string{"auto", "always", "never"}
+var Colors = []string{"auto", ColorAlways, "never"}
+
+// ColorAlways prints colours wherever the output goes.
+const ColorAlways = "always"
 
 // For says, as an error, that a kind of report cannot be printed in the printer's format.
 func (p *Printer) For(kind string) error {

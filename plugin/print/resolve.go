@@ -157,7 +157,7 @@ func (t *text) resolve(r *Resolve) {
 	t.Blank()
 	t.endpointTable(r)
 	t.Blank()
-	t.Linef("%s", resolveConclusion(r))
+	t.title(resolveConclusion(r))
 }
 
 func policyText(p *Policy) string {
@@ -175,7 +175,7 @@ func policyText(p *Policy) string {
 	}
 	add("load balancer open to %s", strings.Join(p.LoadBalancerSourceRanges, ", "))
 	if p.PublishNotReadyAddresses {
-		parts = append(parts, "endpoints count as ready always")
+		parts = append(parts, "endpoints always count as ready")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -40,7 +40,7 @@ func (t *text) segments(paths []report.Path) {
 			continue
 		}
 		t.Blank()
-		t.Linef("%s from %s, end to end", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		t.title(frontendText(&p.Frontend) + " from " + originWithPod(&p.Origin) + ", end to end")
 		tab := &table{columns: []column{
 			{"ENDPOINT", false},
 			{"SEGMENT", false},

@@ -84,8 +84,7 @@ func (t *text) status(r *report.StatusReport) {
 	if t.view.Explain != "" {
 		t.say(plain, "Explain", t.view.Explain, false)
 	}
-	t.Add(colorOf(r.Verdict), strings.ToUpper(verdictText(r.Verdict)))
-	t.Linef(": %s", statusConclusion(r))
+	t.conclude(r.Verdict, strings.ToUpper(verdictText(r.Verdict)), statusConclusion(r))
 }
 
 // statusCounts counts nodes by what is known of them.

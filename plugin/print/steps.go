@@ -30,7 +30,7 @@ func (t *text) steps(paths []report.Path) {
 			continue
 		}
 		t.Blank()
-		t.Linef("%s from %s, rule by rule", frontendText(&p.Frontend), originWithPod(&p.Origin))
+		t.title(frontendText(&p.Frontend) + " from " + originWithPod(&p.Origin) + ", rule by rule")
 		rows := printedSteps(p)
 		tab := &table{columns: []column{
 			{" ", false},

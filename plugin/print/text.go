@@ -41,8 +41,39 @@ func (t *text) print() {
 		t.say(plain, "Explain", t.view.Explain, false)
 	}
 	verdict, rest := t.conclusion()
-	t.Add(colorOf(t.report.Verdict), verdict)
-	t.Linef(": %s", rest) // not wrapped: the last line begins with the verdict, however narrow the terminal is
+	t.conclude(t.report.Verdict, verdict, rest)
+}
+
+// conclude writes the last line: a verdict, and what it holds for. On a terminal a long one is continued below itself;
+// in a pipe it stays one line.
+func (t *text) conclude(v report.Verdict, verdict, rest string) {
+	lines := t.hanging(verdict + ": " + rest)
+	t.Add(colorOf(v), verdict)
+	t.Linef("%s", strings.TrimPrefix(lines[0], verdict))
+	for _, line := range lines[1:] {
+		t.Linef("%s", line)
+	}
+}
+
+// hanging breaks a text between words into lines of the terminal's width; those after the first are indented.
+func (t *text) hanging(s string) []string {
+	const indent = "  "
+	limit := 0
+	if t.columns > 0 {
+		limit = max(t.columns-len(indent), 40)
+	}
+	lines := plaintext.Wrap(plaintext.Clean(s), limit)
+	for i := range lines[1:] {
+		lines[i+1] = indent + lines[i+1]
+	}
+	return lines
+}
+
+// title writes a line above a table.
+func (t *text) title(s string) {
+	for _, line := range t.hanging(s) {
+		t.Linef("%s", line)
+	}
 }
 
 // next says what to do next. A command is to be copied in one piece: it stands beside its text where there is room.
@@ -79,7 +110,7 @@ func (t *text) next(r report.Remedy) {
 // newText makes a text for people.
 func (p *Printer) newText(v View, r *report.Report) *text {
 	switch p.Color {
-	case "always":
+	case ColorAlways:
 		v.Color = true
 	case "never":
 		v.Color = false

@@ -148,7 +148,7 @@ func (s *Session) noNodes() error {
 		return Usagef("%s holds no node: there is no nodes/NODE/ in it with a file of the format (docs/snapshots.md)",
 			s.config.Snapshot)
 	case slices.Contains(s.Objects.Missing, "nodes"):
-		return Usagef("you may not list nodes (deploy/rbac.yaml grants it): name them by --node")
+		return Usagef("you may not list nodes (deploy/rbac.yaml grants it): name them with --node")
 	case s.config.Nodes.Local && len(s.Objects.Nodes) > 0:
 		return Usagef("this machine is not one of the cluster's nodes (%s): run --local on a node, and give its name by "+
 			"--node if its host name is another", Shorten(nodeNames(s.Objects)))
@@ -160,7 +160,7 @@ func (s *Session) noNodes() error {
 func (s *Session) labelledNodes(nodes []string) ([]string, error) {
 	if slices.Contains(s.Objects.Missing, "nodes") {
 		return nil, Usagef("--selector needs the labels of the nodes, and they were not read (cluster/nodes.json): " +
-			"name them by --node")
+			"name them with --node")
 	}
 	selector := s.config.Nodes.Labels
 	var out []string
@@ -201,10 +201,10 @@ func (s *Session) NoteNodes(nodes []string, people bool, because string) {
 	switch {
 	case s.config.Nodes.Chosen() || !people && !s.live:
 	case s.live && len(nodes) < all:
-		s.Progress.Note("no --node given: looking at %s of %d nodes, which %s; --all-nodes looks at all",
+		s.Progress.Note("no --node given: reading %s of %d nodes, which %s; --all-nodes reads all",
 			Shorten(nodes), all, because)
 	case s.live:
-		s.Progress.Note("no --node given: looking at %s", Shorten(nodes))
+		s.Progress.Note("no --node given: reading %s", Shorten(nodes))
 	case len(nodes) > 1:
 		s.Progress.Note("no --node given: these are all %d nodes of the snapshot", len(nodes))
 	}

@@ -133,7 +133,7 @@ func (k *PathKeeper) keepUp(ctx context.Context) {
 	}
 	said := endpointsOf(k.plan)
 	if got, err := k.Verify(ctx); err != nil {
-		said += fmt.Sprintf("; whether it is right could not be seen: %v", err)
+		said += fmt.Sprintf("; whether it is right could not be checked: %v", err)
 	} else if got.Verdict != report.Match && got.Verdict != report.ByDesign {
 		// It may have changed again meanwhile: then the next iteration begins immediately.
 		wrong := got.Summary.Paths - got.Summary.Matched - got.Summary.ByDesign

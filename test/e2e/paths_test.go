@@ -78,7 +78,7 @@ func TestChosenNodesAreNamed(t *testing.T) {
 	if r.code != 0 {
 		t.Fatal(r)
 	}
-	if !strings.Contains(r.errOut, "note: no --node given: looking at ") || !strings.Contains(r.errOut, nodes[0]) {
+	if !strings.Contains(r.errOut, "note: no --node given: reading ") || !strings.Contains(r.errOut, nodes[0]) {
 		t.Errorf("the nodes are not named:\n%s", r)
 	}
 }

@@ -45,7 +45,7 @@ func (f *follower) answer() report.Segment {
 		by = cmp.Or(in, by)
 	} else if f.arrival.end.End != netfilter.Delivered {
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
-			"the pod's way back was not read")
+			"the pod's return route was not read")
 	}
 	in := ""
 	if !f.sameNode() {

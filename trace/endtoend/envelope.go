@@ -126,6 +126,6 @@ func (x *crossing) atNode(place, what, command, line string, end netip.Addr) (s 
 			"%s of %s leads %s to the node %s: %s does not get them", x.out, x.from.Name, what, other, x.to.Name), line), false
 	}
 	return with(unknown(segment, place, x.from.Name, command,
-		"%s of %s leads %s to %s, which is none of the addresses of %s", x.out, x.from.Name, what, end, x.to.Name),
+		"%s of %s leads %s to %s, which is not one of the addresses of %s", x.out, x.from.Name, what, end, x.to.Name),
 		line), false
 }

@@ -110,7 +110,7 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 				snapshot.AddrFile), ""
 		}
 		return unknown(segment, place, x.from.Name, x.traceroute(),
-			"the next hop %s by %s is none of the addresses of %s: what is between the two cannot be read", x.hop, x.out,
+			"the next hop %s by %s is not one of the addresses of %s: what is between the two cannot be read", x.hop, x.out,
 			x.to.Name), ""
 	}
 	if x.to.Host.NoCarrier(in) {

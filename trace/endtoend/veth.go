@@ -176,16 +176,16 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 			read = read || there && dev != "all"
 		}
 		if bridge == "" && read {
-			return with(v.cannot("%s sends by %s, which is none of the addresses of %s, and %s does not answer for others",
+			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s, and %s does not answer for others",
 				v.podPlace, v.hop, v.node.Name, v.end), "net/ipv4/conf/"+v.end+"/proxy_arp=0"), false
 		}
 	}
 	if bridge == "" {
-		return unknown(v.segment, v.place, v.node.Name, show, "%s sends by %s, which is none of the addresses of %s: "+
+		return unknown(v.segment, v.place, v.node.Name, show, "%s sends by %s, which is not one of the addresses of %s: "+
 			"whether %s answers for it is not known", v.podPlace, v.hop, v.node.Name, v.end), false
 	}
 	return unknown(v.segment, v.place, v.node.Name, show,
-		"%s sends by %s, which is none of the addresses of %s: whether something else behind the bridge %s has it is not "+
+		"%s sends by %s, which is not one of the addresses of %s: whether something else behind the bridge %s has it is not "+
 			"known", v.podPlace, v.hop, v.node.Name, bridge), false
 }
 

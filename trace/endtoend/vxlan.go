@@ -140,7 +140,7 @@ func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (end netip.Addr, s rep
 		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to the group %s", x.out, ends[0]), false
 	}
 	if len(ends) > 1 {
-		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to %d other ends, of which %s is none",
+		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to %d other ends, and %s is not one of them",
 			x.out, len(ends), x.to.Name), false
 	}
 	s, ok = x.atNode(place, "frames for "+x.hop.String(), show,

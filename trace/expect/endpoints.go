@@ -204,8 +204,8 @@ func (n *Node) merge(eps []Endpoint, from []int) collection {
 		}
 		e, sure := n.choose(eps, from, order[i:j])
 		if !sure && out.unsure == "" {
-			out.unsure = e.Address.String() + " stands more than once in EndpointSlice " + strings.Join(e.Slices, ", ") +
-				" with different conditions; which entry kube-proxy takes depends on its version and on chance"
+			out.unsure = e.Address.String() + " is listed more than once in EndpointSlice " + strings.Join(e.Slices, ", ") +
+				" with different conditions; which entry kube-proxy uses depends on its version and on chance"
 		}
 		out.endpoints = append(out.endpoints, e)
 		i = j

@@ -90,8 +90,9 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 	case ExternalIP, LoadBalancerIP: // one address may be both
 		has = slices.Contains(fam.vips, f.Address) || slices.Contains(fam.externalIPs, f.Address)
 		if !has && f.Kind == LoadBalancerIP && slices.Contains(s.proxied, f.Address) {
-			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served by the "+
-				"load balancer alone")
+			return none(ReasonNotForKubeProxy, "the load balancer's ipMode is Proxy: "+f.Address.String()+" is served only "+
+				"by the "+
+				"load balancer")
 		}
 	case NodePort:
 		has = port.spec.NodePort != 0
@@ -203,11 +204,11 @@ func (n *Node) toProxyProcess(p *Path, s *service, port *servicePort, family int
 	switch {
 	case !n.nodePorts[family].proxied:
 		p.Action, p.Reason = Reject, ReasonNodePortAddress
-		p.Why = "nodePortAddresses does not ask for " + p.Frontend.Address.String() +
+		p.Why = "nodePortAddresses does not include " + p.Frontend.Address.String() +
 			", and kube-proxy rejects NodePorts there in this mode"
 	case p.Frontend.Protocol != corev1.ProtocolTCP:
 		p.Action, p.Reason = Reject, ReasonNodePortAddress
-		p.Why = "at " + p.Frontend.Address.String() + " kube-proxy serves NodePorts of TCP alone in this mode"
+		p.Why = "at " + p.Frontend.Address.String() + " kube-proxy serves only NodePorts of TCP in this mode"
 	case len(endpoints) == 0:
 		p.Action, p.Reason = None, ReasonNoEndpoints
 		p.Why = n.missingEndpoints(port, Reject) + ", so kube-proxy does not listen there"

@@ -187,15 +187,15 @@ func (f *features) ignored(svc *corev1.Service) (reason, why string) {
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		return ReasonExternalName, "it is of type ExternalName: DNS answers with the name " + svc.Spec.ExternalName +
-			", no proxy rule is due"
+			", no proxy rule is expected"
 	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
-		return ReasonHeadless, "it is headless: DNS answers with the addresses of its endpoints, no proxy rule is due"
+		return ReasonHeadless, "it is headless: DNS answers with the addresses of its endpoints, no proxy rule is expected"
 	}
 	if name, ok := svc.Labels[labelServiceProxyName]; ok {
 		return ReasonNotForKubeProxy, "its label " + labelServiceProxyName + "=" + name + " leaves it to another proxy"
 	}
 	if _, ok := svc.Labels[labelHeadless]; ok && f.oneSelector {
-		return ReasonNotForKubeProxy, "its label " + labelHeadless + " keeps kube-proxy from seeing it"
+		return ReasonNotForKubeProxy, "its label " + labelHeadless + " hides it from kube-proxy"
 	}
 	switch {
 	case svc.Spec.ClusterIP == "":

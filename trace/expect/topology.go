@@ -132,7 +132,7 @@ func (n *Node) topologyOf(s *service, p *servicePort, ready int) topology {
 	case zoneHints && zoneNamed:
 		return sameZone
 	case zoneHints && n.in.Node == nil && p.unsure == "":
-		p.unsure = "the endpoints carry hints for zones, and the Node with its zone was not collected"
+		p.unsure = "the endpoints have hints for zones, and the Node with its zone was not collected"
 	}
 	return noTopology
 }

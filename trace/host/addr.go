@@ -92,7 +92,7 @@ func (n *Network) readAddrs(data []byte) error {
 		}
 	}
 	if len(all) == 0 {
-		return errors.New("it has no address, and lo alone has one")
+		return errors.New("it has no address, although lo always has one")
 	}
 	n.setLinks(links)
 	n.addrs = all
@@ -133,7 +133,7 @@ func (a *ipAddr) read(dev string) (address, error) {
 		return address{}, fmt.Errorf("interface %q has %q for an %s address", dev, a.Local, a.Family)
 	}
 	if dev == "" {
-		return address{}, fmt.Errorf("address %s stands under no interface name", ip)
+		return address{}, fmt.Errorf("address %s has no interface name", ip)
 	}
 	bits, base := ip.BitLen(), ip
 	if a.PrefixLen != nil {
@@ -210,7 +210,7 @@ func (n *Network) readLinks(data []byte) error {
 		return err
 	}
 	if !slices.ContainsFunc(links, func(l ipLink) bool { return l.Name != "" }) {
-		return errors.New("it has no interface, and every node has lo")
+		return errors.New("it has no interface, although every node has lo")
 	}
 	n.setLinks(links)
 	n.readTunnels(data)

@@ -384,7 +384,7 @@ func TestBadFiles(t *testing.T) {
 		"object":     {Files{Route4: []byte("{}")}, []string{"ip-route.json", "object", "ip -j route"}},
 		"wrong type": {Files{Route4: []byte(`[{"dst":5}]`)}, []string{"ip-route.json", "number", "dst"}},
 		"null":       {Files{Route6: []byte("null")}, []string{"ip6-route.json", "null"}},
-		"two lists":  {Files{Route6: []byte("[][]")}, []string{"behind the list"}},
+		"two lists":  {Files{Route6: []byte("[][]")}, []string{"after the list"}},
 		"bad address": {
 			Files{Addr: []byte(`[{"ifname":"e","addr_info":[{"family":"inet","local":"10.0.0","prefixlen":8}]}]`)}, []string{
 				`"10.0.0"`,

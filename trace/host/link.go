@@ -82,7 +82,7 @@ func (n *Network) Discards(dev string, nextHop netip.Addr) (why string) {
 	l := n.links[dev]
 	switch {
 	case dev == "lo":
-		return "what is sent by lo comes in again by it, and the address is none of the node's own"
+		return "a packet that is sent through lo comes in through lo again, and the address is not one of the node's own"
 	case discarding[l.kind]:
 		return "ip -d link: " + dev + " is of the kind " + l.kind + ", which discards what is sent by it"
 	case !l.flags || !l.noARP || !n.kindsKnown || !resolving[l.kind] || !n.HasNeighbours():

@@ -47,7 +47,7 @@ func (n *Network) readNeighbours(data []byte) error {
 			return err
 		}
 		if x.Dev == "" {
-			return fmt.Errorf("the neighbour %s stands under no interface", ip)
+			return fmt.Errorf("the neighbour %s has no interface", ip)
 		}
 		e := Neighbour{MAC: x.MAC}
 		if len(x.State) > 0 {

@@ -97,10 +97,10 @@ func decode[T any](data []byte) ([]T, error) {
 		return nil, badJSON(err, len(data))
 	}
 	if out == nil {
-		return nil, errors.New("it holds null, no list")
+		return nil, errors.New("it holds null, not a list")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is something behind the list (byte %d)", d.InputOffset())
+		return nil, fmt.Errorf("there is something after the list (byte %d)", d.InputOffset())
 	}
 	return out, nil
 }

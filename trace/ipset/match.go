@@ -28,7 +28,7 @@ func (s *Sets) Match(c *netfilter.Context, name string, flags []string) (in, kno
 	}
 	for _, f := range flags {
 		if f != "src" && f != "dst" {
-			return false, false, "set " + name + " is asked for with the flag " + f + ", which is neither src nor dst"
+			return false, false, "set " + name + " is matched with the flag " + f + ", which is neither src nor dst"
 		}
 	}
 	if x.unknown != "" || len(x.dims) != 1 || x.dims[0] != dimSet {
@@ -107,7 +107,7 @@ func (x *set) probe(c *netfilter.Context, flags []string) (p probe, ok bool, why
 				a = pkt.Src
 			}
 			if !a.IsValid() {
-				return p, false, "set " + x.name + " is asked for the packet's " + flags[i] + " address, which is not known"
+				return p, false, "set " + x.name + " is matched against the packet's " + flags[i] + " address, which is not known"
 			}
 			a = a.Unmap().WithZone("")
 			if x.masked && (addrs == 0 || x.dims[0] == dimNet) {
@@ -122,7 +122,7 @@ func (x *set) probe(c *netfilter.Context, flags []string) (p probe, ok bool, why
 		case dimMark:
 			p.key.mark = pkt.Mark & x.markMask
 		case dimMAC:
-			p.vague = "MAC addresses, which the snapshot does not tell of a packet"
+			p.vague = "MAC addresses, which a snapshot does not have for a packet"
 		case dimIface:
 			p.iface = pkt.Out
 			if src {

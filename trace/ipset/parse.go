@@ -69,7 +69,7 @@ func (s *Sets) line(line string) error {
 		return fmt.Errorf("%q is neither create nor add", short(line))
 	case f[0] == "create":
 		if s.byName[f[1]] != nil {
-			return fmt.Errorf("set %s is there already", f[1])
+			return fmt.Errorf("set %s is declared twice", f[1])
 		}
 		x, err := create(f[1], f[2], f[3:])
 		if err != nil {

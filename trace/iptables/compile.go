@@ -166,7 +166,7 @@ func (s *ruleSpec) maybeTarget() {
 		return !w.quoted && (strings.HasPrefix(w.text, "-j") || strings.HasPrefix(w.text, "-g") ||
 			w.text == "--jump" || w.text == "--goto")
 	}) {
-		s.add(op.OpaqueTarget("no target that is known: " + s.quote(0, len(s.words))))
+		s.add(op.OpaqueTarget("an unknown target: " + s.quote(0, len(s.words))))
 	}
 }
 

@@ -103,7 +103,8 @@ func (r *recentOp) Remembers() (list string, seconds uint32) {
 func (r *recentOp) answer(t truth) netfilter.Effect {
 	switch {
 	case t == maybe:
-		return netfilter.Effect{Kind: netfilter.Unknown, Why: "who is in the list " + r.name + " of recent is not known"}
+		return netfilter.Effect{Kind: netfilter.Unknown, Why: "the entries of the list " + r.name + " of recent are not " +
+			"known"}
 	case (t == yes) == r.not:
 		return breakOff
 	}
@@ -190,7 +191,7 @@ func (s *setOp) Run(c *netfilter.Context) netfilter.Effect {
 	switch {
 	case !ok:
 	case op.Noted(c.Packet, "set:"+s.name):
-		ok, why = false, "a rule on the packet's way changes the set "+s.name
+		ok, why = false, "a rule on the packet's path changes the set "+s.name
 	case in && s.vague != "" || s.noElse:
 		ok, why = false, "it depends on "+s.vague
 	}
@@ -214,7 +215,7 @@ func matchSet(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
 			}
 			set.name, set.flags, set.not = o.args[0].text, strings.Split(o.args[1].text, ","), o.not
 		case "--return-nomatch":
-			set.vague, set.noElse = "the entries that say nomatch", true
+			set.vague, set.noElse = "the entries with nomatch", true
 		case "--packets-eq", "--packets-lt", "--packets-gt", "--bytes-eq", "--bytes-lt", "--bytes-gt":
 			set.vague = "the set's counters"
 		case "--update-counters", "--update-subcounters":

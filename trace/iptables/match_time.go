@@ -34,7 +34,7 @@ const (
 )
 
 // noTime is why a match with a time is not known.
-const noTime = "when the node was read was not collected (time.txt)"
+const noTime = "the time at which the node was read was not collected (time.txt)"
 
 // timeOf reads the options of -m time, as the kernel evaluates them by the node's clock.
 func timeOf(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
@@ -52,7 +52,7 @@ func timeOf(_ *ruleSpec, opts []option, text string) (netfilter.Op, bool) {
 	}
 	why := noTime
 	if m.kernelZone {
-		why = "when the node was read, or the kernel's time zone, was not collected (time.txt): " + text
+		why = "the time at which the node was read, or the kernel's time zone, was not collected (time.txt): " + text
 	}
 	return op.Conditions([]cond{func(c *netfilter.Context) truth { return m.holds(c.Host.Clock()) }}, why), true
 }

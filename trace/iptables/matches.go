@@ -179,7 +179,7 @@ func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.
 }
 
 // notInSnapshot is the reason of a result that is not known.
-func notInSnapshot(text string) string { return "the snapshot does not tell: " + text }
+func notInSnapshot(text string) string { return "a snapshot does not have: " + text }
 
 // conds reads every option with its reader.
 func (m *matchSpec) conds(s *ruleSpec, opts []option) ([]cond, bool) {

@@ -243,7 +243,7 @@ func (p *parser) savedReal(f []string) error {
 	}
 	i, ok := p.first[address{v.Protocol, v.Address, v.Mark}]
 	if !ok {
-		return errors.New("its virtual server is not there")
+		return errors.New("its virtual server is missing")
 	}
 	r := RealServer{Active: -1, Inactive: -1}
 	for len(w.rest) > 0 {

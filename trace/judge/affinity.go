@@ -86,7 +86,7 @@ func (p *pathCase) ruleAffinity() []issue {
 			endpoints: timeouts,
 			expected:  due,
 			actual:    fmt.Sprintf("%ds", seconds),
-			message:   "clients are remembered for another time than the Service asks for",
+			message:   "clients are remembered for a different time than the Service asks for",
 		})
 	}
 	return issues

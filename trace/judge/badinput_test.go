@@ -41,9 +41,10 @@ func TestNothingIsClaimedOfWhatCannotBeRead(t *testing.T) {
 			"empty files",
 			"iptables",
 			func(w *capturedNode) { w.files[v4], w.files[v6] = []byte("\n"), nil; delete(w.files, v6) },
-			"nothing to walk",
+			"no packet can be followed",
 		},
-		{"no save file", "iptables", func(w *capturedNode) { delete(w.files, v4); delete(w.files, v6) }, "nothing to walk"},
+		{"no save file", "iptables", func(w *capturedNode) { delete(w.files, v4); delete(w.files, v6) }, "no packet can " +
+			"be followed"},
 		{"another machine's files", "iptables", func(w *capturedNode) {
 			w.files["ip-addr.json"] = bytes.ReplaceAll(
 				bytes.ReplaceAll(w.files["ip-addr.json"], []byte("10.77.0.11"), []byte("10.77.0.99")),
@@ -171,7 +172,7 @@ func TestAnEmptySaveFileIsNotCalledMissing(t *testing.T) {
 	delete(w.files, "iptables-nft-save.txt")
 	w.files[v4] = []byte{}
 	r := w.run()
-	const want = "iptables-save.txt is empty: a save command that fails leaves it so"
+	const want = "iptables-save.txt is empty, as after a save command that failed"
 	for i := range r.Paths {
 		for _, f := range r.Paths[i].Findings {
 			if f.Code == NotCollected && f.Message == want {

@@ -10,7 +10,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// compareCases compares the path in each case of what the snapshot does not tell: whether a match that cannot be
+// compareCases compares the path in each case of what a snapshot does not have: whether a match that cannot be
 // evaluated matches, and in which order chains of one priority run. Where all cases are right, or all are wrong, that
 // is the verdict; where they differ it is Unknown, as it was.
 func (p *pathCase) compareCases(want *expect.Path) {

@@ -48,7 +48,7 @@ var (
 	_ = register(kind{
 		code: endtoend.ProcessStopped, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("find out who has stopped the process (a debugger, kill -STOP, a paused container): kill -CONT on " +
-			"the endpoint's node lets it run on, and deleting the pod has another one started"),
+			"the endpoint's node resumes it, and deleting the pod starts another one"),
 	})
 	_ = register(kind{
 		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,
@@ -57,7 +57,8 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the CNI plugin sets a pod's routes when it is made: delete the pod, so that it is created again; " +
+		remedy: advice("the CNI plugin sets a pod's routes when the pod is created: delete the pod, so that it is created " +
+			"again; " +
 			"if it " +
 			"comes back without a route, look at the CNI plugin's configuration and log"),
 	})

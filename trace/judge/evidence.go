@@ -45,9 +45,9 @@ var costs = map[string]string{
 	snapshot.TimeFile:        "rules with -m time are not judged",
 	snapshot.ConfigzFile:     "kube-proxy's configuration is taken from elsewhere",
 	snapshot.ProxyConfigFile: "kube-proxy's configuration is taken from elsewhere",
-	snapshot.FlagsFile:       "what kube-proxy was told on its command line is not known",
-	snapshot.MetricsFile:     "kube-proxy's version, last sync, failed writes and waiting changes are not known",
-	snapshot.ProxyModeFile:   "the mode that kube-proxy says it runs is not known: that of the rules counts",
+	snapshot.FlagsFile:       "kube-proxy's command line is not known",
+	snapshot.MetricsFile:     "kube-proxy's version, last sync, failed writes and pending changes are not known",
+	snapshot.ProxyModeFile:   "the mode that kube-proxy reports is not known: that of the rules is used",
 	snapshot.HealthzFile:     "whether the node drains is not known, and kube-proxy's health only by livez.json",
 	snapshot.LivezFile:       "kube-proxy's health on a node that drains is not known",
 	snapshot.ProcessesFile:   "whether kube-proxy runs, or another program in its place, is not known",
@@ -60,7 +60,7 @@ var costs = map[string]string{
 var partCosts = map[string]string{
 	snapshot.ConntrackFile: "of connections that older rules decided about, only those listed are judged",
 	snapshot.SysctlFile:    "kernel settings that are not among those read are not judged",
-	snapshot.MetricsFile: "what it does not show of kube-proxy's version, last sync, failed writes and waiting changes " +
+	snapshot.MetricsFile: "what it does not show of kube-proxy's version, last sync, failed writes and pending changes " +
 		"is not known",
 	snapshot.ProcessesFile: "whether a program runs that it does not list is not known",
 }
@@ -160,7 +160,7 @@ func (n *node) absentFiles() []issue {
 	}
 	return []issue{{
 		code: FileNotRead, subject: number(len(absent), "file"), predicate: true,
-		message: "were not collected, and what they alone tell is not judged: " + strings.Join(absent, ", "),
+		message: "were not collected, and what only they show is not judged: " + strings.Join(absent, ", "),
 	}}
 }
 

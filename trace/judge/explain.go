@@ -43,8 +43,8 @@ func (p *pathCase) explainIssue(w *walked, is *issue) {
 		// The drop itself is right for what stays untranslated; what is missing is the short cut to all endpoints.
 		if p.want.Action == expect.DNAT && policyOf(p.svc, p.want.Frontend.Kind) && kubes {
 			is.code = ServiceNotProgrammed
-			is.message = is.where.String() + " drops it: traffic from the cluster itself should be translated before it gets " +
-				"there"
+			is.message = is.where.String() + " drops it: traffic from the cluster itself should be translated before it " +
+				"arrives there"
 		}
 	case ServiceNotProgrammed, AcceptedWithoutEndpoints, SourceRangesMismatch:
 		if p.got.all(acceptAction) || is.code == ServiceNotProgrammed && p.byKubeProxy(is.where) {

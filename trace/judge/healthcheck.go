@@ -39,7 +39,7 @@ var (
 	})
 	_ = register(kind{
 		code: HealthCheckBlocked, severity: warning, scope: onNode, by: healthChecks,
-		remedy: advice("let the load balancer's health checks through at {where}: TCP to the port, from its addresses"),
+		remedy: advice("allow the load balancer's health checks at {where}: TCP to the port, from its addresses"),
 		issues: []string{"kubernetes/kubernetes#97225"},
 	})
 	_ = register(kind{
@@ -217,7 +217,8 @@ var staleHealthChecks = &detector{stage: stageBackwards, node: func(n *node) []i
 	return []issue{{
 		code: HealthCheckStale, subject: joinPorts(found, 4), expected: "a Service with this healthCheckNodePort or NodePort",
 		actual: "none",
-		message: "kube-proxy listens at a port that no Service has: it has missed that a Service is gone, and a load " +
+		message: "kube-proxy listens at a port that no Service has: it has not noticed that a Service was deleted, and a " +
+			"load " +
 			"balancer that asks there takes the node for one with endpoints",
 		evidence: say(snapshot.ListenFile + ": " + kubeproxy.Process + " at TCP port " + joinPorts(found, maxEvidence)),
 	}}

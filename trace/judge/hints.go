@@ -138,7 +138,7 @@ func (n *node) hintsNotGiven(is issue) (issue, bool) {
 		case o.Labels[corev1.LabelTopologyZone] == "":
 			lacking = append(lacking, o.Name+" has no label "+corev1.LabelTopologyZone)
 		case o.Status.Allocatable.Cpu().IsZero():
-			lacking = append(lacking, o.Name+" tells no allocatable CPU")
+			lacking = append(lacking, o.Name+" reports no allocatable CPU")
 		}
 	}
 	if len(lacking) == 0 {
@@ -152,7 +152,7 @@ func (n *node) hintsNotGiven(is issue) (issue, bool) {
 		is.subject,
 	)
 	is.remedy = report.Remedy{
-		Text: "give every Node the label " + corev1.LabelTopologyZone + "; a kubelet that runs tells its CPUs",
+		Text: "give every Node the label " + corev1.LabelTopologyZone + "; a running kubelet reports its CPUs",
 		Commands: []report.Command{
 			{Line: "kubectl get nodes -L topology.kubernetes.io/zone -o wide", When: "to see which have one"},
 		},

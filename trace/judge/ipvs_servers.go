@@ -58,7 +58,7 @@ var (
 	_ = register(kind{
 		code: ForwardMethod, severity: mismatch, scope: onPath, by: explanation,
 		effect: map[string]string{"": "forward method {actual}"},
-		remedy: advice("find who changed the real server (kube-proxy writes Masq alone), then restart kube-proxy on {node}",
+		remedy: advice("find who changed the real server (kube-proxy only writes Masq), then restart kube-proxy on {node}",
 			restartProxy),
 	})
 )

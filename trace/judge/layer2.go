@@ -78,7 +78,7 @@ var (
 		code: MTUTooSmall, severity: note, scope: onPath,
 		remedy: advice(
 			"give the pods' network the smallest MTU on the path (the CNI's configuration), unless "+
-				"ICMP gets to the pods: then they learn it",
+				"ICMP reaches the pods: then they learn it",
 			command{line: "ip link", onNode: true},
 		),
 		by: &detector{stage: stageSettings, path: func(p *pathCase) []issue {

@@ -41,7 +41,7 @@ var (
 	})
 	_ = register(kind{
 		code: OrphanChain, severity: note, scope: onNode, by: backwards,
-		remedy: advice("nothing to do: no packet gets there, and kube-proxy removes such chains late"),
+		remedy: advice("nothing to do: no packet arrives there, and kube-proxy removes such chains late"),
 		issues: []string{"kubernetes/kubernetes#122604"},
 	})
 	_ = register(kind{

@@ -54,7 +54,7 @@ var bypassedLoadBalancer = &detector{stage: stageSettings, path: func(p *pathCas
 		return []issue{{
 			code: LoadBalancerBypassed, subject: want.Frontend.Address.String(), expected: "through the load balancer",
 			actual: a.what, evidence: say("annotation " + key + ": " + p.svc.Annotations[key]),
-			message: fmt.Sprintf("the node's rules lead straight to the endpoints, without the load balancer: connections "+
+			message: fmt.Sprintf("the node's rules lead directly to the endpoints, without the load balancer: connections "+
 				"from here do not have %s, which the endpoints of this Service may require", a.what),
 		}}
 	}

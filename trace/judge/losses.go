@@ -39,8 +39,8 @@ var reasons = map[string]struct {
 	"IP_RPFILTER": {
 		"the reverse path filter: the route back to its source leaves by another interface",
 		advice(
-			"let requests and answers use the same interface (a route or rule on {node}: ip rule, ip route); or let the " +
-				"filter be loose: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)",
+			"let requests and answers use the same interface (a route or rule on {node}: ip rule, ip route); or set the " +
+				"filter to loose mode: sysctl -w net.ipv4.conf.IFACE.rp_filter=2 (the larger of all and IFACE counts)",
 		),
 	},
 	"IP_INNOROUTES":  {"the node has no route for it", lookRoutes},

@@ -70,7 +70,7 @@ func (*iptablesMode) notRead(s *nodestate.State, f netfilter.Family) string {
 	if saves := nodestate.SaveFiles[f]; len(s.Have[f]) == 0 && !s.ListsUnread() {
 		for _, save := range saves {
 			if s.Has(save.Name) {
-				return save.Name + " is empty: a save command that fails leaves it so"
+				return save.Name + " is empty, as after a save command that failed"
 			}
 		}
 		return saves[len(saves)-1].Name + " was not collected"

@@ -29,7 +29,7 @@ var (
 		code: NextHopUnknown, severity: note, scope: onPath,
 		by: unsureHop(stageOnward, NextHopUnknown, (*pathCase).unknownHop,
 			"the next hop is not a Node's address, nor a default gateway, and the kernel has not found it so far: whether "+
-				"anybody takes the packets is not known"),
+				"any host accepts the packets is not known"),
 	})
 	_ = register(kind{
 		code: StaticNeighbour, severity: note, scope: onPath,
@@ -40,8 +40,8 @@ var (
 	_ = register(kind{
 		code: OtherNeighbour, severity: note, scope: onPath,
 		by: unsureHop(stageOnward, OtherNeighbour, (*pathCase).otherNeighbour,
-			"the link-layer address that the kernel has found for the next hop seems to be another's: whether that one takes "+
-				"the packets is not known"),
+			"the link-layer address that the kernel has found for the next hop seems to belong to another host: whether "+
+				"that host accepts the packets is not known"),
 	})
 	_ = register(kind{
 		code: RoutedByPod, severity: note, scope: onPath,
@@ -98,7 +98,7 @@ func unsureHop(
 		if is.endpoints == nil {
 			return nil
 		}
-		is.code, is.message, is.expected, is.actual = code, message, describe(p.want), "may not get there"
+		is.code, is.message, is.expected, is.actual = code, message, describe(p.want), "may not arrive"
 		is.subject = cut(is.endpoints, 4)
 		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what happens to them"
 		is.remedy.Commands = append(is.remedy.Commands, p.askLive().Commands...)

@@ -238,7 +238,7 @@ func (n *node) noteUnread() error {
 		return errors.New(n.unread[netfilter.IPv4])
 	}
 	return fmt.Errorf(
-		"neither %s nor %s was collected (or both are empty): there is nothing to walk",
+		"neither %s nor %s was collected (or both are empty): no packet can be followed",
 		snapshot.IPTablesFile,
 		snapshot.IP6TablesFile,
 	)

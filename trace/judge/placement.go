@@ -90,7 +90,7 @@ func misplaced(
 	}}
 }
 
-const removeIt = "remove it, and find out what has made it (a CNI that has not cleaned up, a script, a person), as " +
+const removeIt = "remove it, and find out what created it (a CNI that has not cleaned up, a script, a person), as " +
 	"it comes back otherwise"
 
 // addressTaken: ip_route_input_slow (net/ipv4/route.c) and ip6_input (net/ipv6/ip6_input.c) give packets to an address

@@ -54,7 +54,7 @@ func (p *pathCase) findHoles() []issue {
 		}
 		if is == nil {
 			is = &issue{
-				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not get there",
+				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
 				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: connections "+
 					"hang once it sends more than fits into one", why, end.Packet.Out),
 				evidence: append([]report.Evidence{cite(where)}, say(evidence...)...),

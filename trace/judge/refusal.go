@@ -43,7 +43,7 @@ var (
 	})
 	_ = register(kind{
 		code: RefusingRoute, severity: mismatch, scope: onPath, by: comparison,
-		remedy: advice("find out who has made the routing rule or the route on {node}, and exclude Service traffic from it"),
+		remedy: advice("find out who created the routing rule or the route on {node}, and exclude Service traffic from it"),
 	})
 	_ = register(kind{
 		code: RefusedWithEndpoints, severity: mismatch, scope: onPath, by: comparison, remedy: restart,
@@ -138,7 +138,7 @@ func (n *node) refusing(is *issue, want *expect.Path, o *outcome) {
 		is.actual, what = "dropped by a route", "the node's routing drops it"
 	}
 	if keeps := "keeps the packet on the node"; strings.HasSuffix(o.why, keeps) {
-		is.actual, how, what = "kept by a route", "", "a route "+keeps+", though the address is none of its own"
+		is.actual, how, what = "kept by a route", "", "a route "+keeps+", though the address is not one of its own"
 	}
 	if is.message = "the packet is translated, but " + what + ": " + by.String() + how; !o.to.IsValid() {
 		is.message = what + ": " + by.String() + how
@@ -149,7 +149,7 @@ func (n *node) refusing(is *issue, want *expect.Path, o *outcome) {
 // withoutRoute is the remedy where a routing rule or a route decides what it should not.
 func (n *node) withoutRoute(by host.Decision) report.Remedy {
 	out := report.Remedy{
-		Text: "remove what is not meant for Service traffic, and find out who has made it (a CNI, a VPN, a cloud's agent), " +
+		Text: "remove what is not meant for Service traffic, and find out who created it (a CNI, a VPN, a cloud's agent), " +
 			"as it comes back otherwise",
 	}
 	for _, c := range []struct {

@@ -276,10 +276,10 @@ func (p *pathCase) addBlocked(out []issue, b *blocked, to netip.AddrPort) []issu
 	if at < 0 {
 		is := issue{
 			code: NeighbourBlocked, where: b.where, message: b.message, evidence: b.evidence, expected: describe(p.want),
-			actual: "does not get there",
+			actual: "does not arrive",
 		}
 		if !b.certain {
-			is.code, is.actual = NeighbourLapses, "may not get there"
+			is.code, is.actual = NeighbourLapses, "may not arrive"
 		}
 		is.remedy = p.advise(letResolve, &is)
 		is.remedy.Commands = append(is.remedy.Commands, p.objectAt(b.where, familyOf(p.want.Frontend))...)

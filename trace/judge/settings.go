@@ -85,7 +85,7 @@ var (
 			command{line: "bridge -d link", onNode: true, when: "to see the ports"},
 		),
 		by: stopped(PortsIsolated, (*pathCase).isolated,
-			"client and endpoint are on the same bridge, and it lets nothing through between isolated ports"),
+			"client and endpoint are on the same bridge, and it forwards nothing between isolated ports"),
 	})
 	_ = register(kind{code: BridgePortUnknown, severity: note, scope: onPath, by: portUnsure})
 	_ = register(kind{
@@ -94,7 +94,7 @@ var (
 		scope:    onPath,
 		remedy: advice(
 			"let requests and answers use the same interface (a route or rule on {node}: ip rule, ip route); or, where " +
-				"it is meant to differ, let the filter be loose (2; the larger of the interface's and of all counts)",
+				"it is meant to differ, set the filter to loose mode (2; the larger of the interface's and of all counts)",
 		),
 		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
 		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
@@ -149,7 +149,7 @@ func stopped(
 			subject:   cut(endpoints, 4),
 			endpoints: endpoints,
 			expected:  describe(p.want),
-			actual:    "does not get there",
+			actual:    "does not arrive",
 			message:   message,
 			evidence:  say(evidence...),
 		}

@@ -168,7 +168,7 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 			subject:  strings.Join(families, ", "),
 			expected: "changes written within two sync periods",
 			actual:   "/" + strings.TrimSuffix(file, ".json") + ": not healthy",
-			message:  "kube-proxy itself says that changes wait for too long: the rules are behind the API",
+			message:  "kube-proxy itself reports that changes have been pending for too long: the rules are behind the API",
 			evidence: say(fmt.Sprintf("%s: last updated %s, read %s", file,
 				h.LastUpdated.UTC().Format(time.RFC3339), h.CurrentTime.UTC().Format(time.RFC3339))),
 		})
@@ -179,7 +179,8 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 	if p.Healthz.Draining() {
 		out = append(out, issue{
 			code: NodeLeaving, subject: kubeproxy.Process, expected: "nodeEligible true", actual: "nodeEligible false",
-			message: "the node drains: it is being deleted or marked for it; kube-proxy goes on working, and fails its " +
+			message: "the node is draining: it is being deleted or marked for deletion; kube-proxy keeps working, and fails " +
+				"its " +
 				"health check so that load balancers send no new connections here",
 			evidence: say(drained(p)...),
 		})

@@ -89,7 +89,7 @@ func (w *walked) masquerading() []report.Evidence {
 	if c == nil {
 		return nil
 	}
-	return append(say("no rule on the way "+w.mode.names().marks()), quote(c)...)
+	return append(say("no rule on the path "+w.mode.names().marks()), quote(c)...)
 }
 
 // masquerades tells whether a step marks a packet for masquerade, or translates its source.

@@ -121,7 +121,7 @@ func (p *pathCase) unsureOfSource() {
 	p.verdict = report.Unknown
 	p.found = append(p.found, p.finding(issue{
 		code: ConfigUnknown, subject: string(kubeproxy.DetectLocal), predicate: true,
-		message: "is not known, or what it goes by is not (the Node's podCIDRs, the interface that the packet comes in " +
+		message: "is not known, or what it depends on is not (the Node's podCIDRs, the interface that the packet comes in " +
 			"by): whether the source should be translated is not certain",
 	}))
 }

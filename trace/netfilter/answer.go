@@ -78,7 +78,7 @@ func (w *Walker) acted(h Hook, before int, same bool, b branch, out []branch) []
 		if a.priority == before && done.pkt != b.pkt {
 			u := Uncertain{
 				Where: Ref{Hook: h}, What: fmt.Sprintf("the order of chains of priority %d at %s", before, h),
-				Why: "connection tracking has the same one; what was loaded last goes first, which no dump tells",
+				Why: "connection tracking has the same one; the one loaded last is evaluated first, which no dump shows",
 			}
 			var behind branch
 			done, behind = w.fork(done, a.priority, u)

@@ -7,7 +7,7 @@ import "math/bits"
 // maxUnknowns is how many unknowns [Result.Cases] tries in all combinations.
 const maxUnknowns = 6
 
-// Cases returns the outcomes for each combination of what the snapshot does not tell: each is one that the packet may
+// Cases returns the outcomes for each combination of what a snapshot does not have: each is one that the packet may
 // meet, in which all is certain but what no rule tells at all (Taken, Lost). The P of a case add up to 1. A combination
 // need not be possible; every one that is possible is among them. nil where nothing is uncertain, where too much is, or
 // where outcomes cannot be told apart by it any more.

@@ -292,7 +292,8 @@ func orderUnknown(h Hook, s *slot) Uncertain {
 	return Uncertain{
 		Where: Ref{Hook: h, Chain: s.chains[0]},
 		What:  "the order of " + strings.Join(names, " and ") + " at " + h.String(),
-		Why:   "they have the same priority, and the one loaded last goes first: nft-hooks.txt would tell (nft list hooks)",
+		Why: "they have the same priority, and the one loaded last is evaluated first: nft-hooks.txt would show it (nft " +
+			"list hooks)",
 	}
 }
 

@@ -33,7 +33,7 @@ func (w *Walker) martian(b *branch) bool {
 		var lost branch
 		lost, *b = w.fork(*b, martianKey{}, Uncertain{
 			What: what,
-			Why:  "that depends on settings (sysctl.txt) and routes that were not collected, or on the way back",
+			Why:  "that depends on settings (sysctl.txt) and routes that were not collected, or on the return route",
 		})
 		lost.why = what
 		w.finish([]branch{lost}, Lost)

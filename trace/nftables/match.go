@@ -324,7 +324,7 @@ func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why st
 		}
 	}
 	if changed || op.Noted(c.Packet, s.list) {
-		return op.Maybe, "a rule on the packet's way changes the set " + s.name
+		return op.Maybe, "a rule on the packet's path changes the set " + s.name
 	}
 	c.Work += s.cost(key)
 	_, in = s.find(key)

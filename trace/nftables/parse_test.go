@@ -150,7 +150,7 @@ func TestErrors(t *testing.T) {
 		"a list":         {`[]`, "[ where { was due"},
 		"no list":        {`{"nftables":5}`, "5 where [ was due"},
 		"wrong type":     {`{"nftables":[{"chain":{"family":5}}]}`, "number"},
-		"trailing":       {`{"nftables":[]} {}`, "behind the ruleset"},
+		"trailing":       {`{"nftables":[]} {}`, "after the ruleset"},
 		"no table": {
 			`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","hook":"input","prio":0,"type":"filter"}}]}`,
 			"in no table",

@@ -417,7 +417,7 @@ func (z setZone) Run(c *netfilter.Context) netfilter.Effect {
 		p.Untracked, p.Template, p.Zone = false, true, netfilter.Zone(z)
 	case before == op.Maybe || untracked:
 		return netfilter.Effect{
-			Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may be through with",
+			Kind: netfilter.Opaque, Why: "it gives a zone to a packet that connection tracking may already have processed",
 		}
 	}
 	return netfilter.Effect{}
@@ -436,7 +436,7 @@ func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
 	case t == op.No:
 		return breakOff
 	case t == op.Maybe || !vals[0].exact():
-		why := "it sets the mark to what is not known: " + dependsOn([]*expr{s.expr})
+		why := "it sets the mark to an unknown value: " + dependsOn([]*expr{s.expr})
 		return netfilter.Effect{Kind: netfilter.Opaque, Why: why}
 	}
 	mark := uint32(vals[0].lo) //nolint:gosec // marks have 32 bits; the kernel cuts off the rest, too

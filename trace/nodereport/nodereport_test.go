@@ -193,7 +193,7 @@ func TestRead(t *testing.T) {
 		},
 		{
 			"below zero", func(o *Object) { o.Status.Paths.Total = -1 },
-			"its report has a number of paths or findings that cannot be",
+			"its report has an impossible number of paths or findings",
 		},
 		{
 			"an annotation", func(o *Object) { o.Annotations = map[string]string{"a": strings.Repeat("x", 70000)} },

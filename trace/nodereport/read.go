@@ -81,7 +81,7 @@ func (o *Object) check() error {
 		s.Paths.Settling, s.UnreadFiles, s.FindingsTotal,
 	} {
 		if n < 0 || n > maxCount {
-			return errors.New("its report has a number of paths or findings that cannot be")
+			return errors.New("its report has an impossible number of paths or findings")
 		}
 	}
 	if m := s.Mode; m != nil {

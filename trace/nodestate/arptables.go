@@ -27,7 +27,7 @@ func arptables(chain string, lines [][]string) *netfilter.Table {
 		if arptablesHooks[chain] == netfilter.BridgeForward {
 			conds = append(conds, bridgesCallARP)
 		}
-		if o := op.Conditions(conds, "what the rule asks of ARP is not known"); o != nil {
+		if o := op.Conditions(conds, "what the rule matches in ARP packets is not known"); o != nil {
 			r.Ops = append(r.Ops, o)
 		}
 		r.Ops = append(r.Ops, target)

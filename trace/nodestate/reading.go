@@ -81,7 +81,7 @@ func reasonOf(file string, err error) string {
 
 // errEmpty is for a file that a command has left behind that failed: what it prints where there is nothing to print is
 // left to a collector that lists what it could not read.
-var errEmpty = errors.New("it is empty, as a command leaves it that fails")
+var errEmpty = errors.New("it is empty, as after a command that failed")
 
 // Empty tells whether the file is there and has nothing in it: a command has failed, or had nothing to print.
 func (r Reading) Empty() bool { return r.State == Unreadable && r.Reason == errEmpty.Error() }

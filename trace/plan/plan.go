@@ -168,11 +168,11 @@ func (f *Frontend) check() error {
 	case !plain(f.Address):
 		return errors.New("this is not an address and port")
 	case !slices.Contains(protocols, f.Protocol):
-		return fmt.Errorf("the protocol %q is none of %v", f.Protocol, protocols)
+		return fmt.Errorf("the protocol %q is not one of %v", f.Protocol, protocols)
 	case f.Affinity < 0 || f.Affinity > 86400:
 		return fmt.Errorf("an affinity of %d seconds: it may be 0 to 86400", f.Affinity)
 	case (f.Pods == nil) != (f.ForPods == nil):
-		return errors.New("what tells pods and where they are led belong together")
+		return errors.New("how pods are recognized and where they are sent belong together")
 	}
 	for _, r := range f.Ranges {
 		if !r.IsValid() || r.Addr().Is6() != f.V6() || r.Addr().Zone() != "" {
@@ -199,7 +199,7 @@ func (f *Frontend) check() error {
 		if !slices.ContainsFunc(f.Destinations(), func(d *Destination) bool {
 			return slices.ContainsFunc(d.Endpoints, func(e netip.AddrPort) bool { return e.Addr() == a })
 		}) {
-			return fmt.Errorf("%s is the address of no endpoint", a)
+			return fmt.Errorf("%s is not the address of an endpoint", a)
 		}
 	}
 	return nil

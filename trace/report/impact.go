@@ -38,7 +38,7 @@ func Impact(r *Report) string {
 	}
 	if len(on) == 0 {
 		if r.Summary.Paths > 0 && (r.Verdict == Mismatch || r.Verdict == Warning) {
-			return "no path to " + service + " is affected; what was found is about the node"
+			return "no path to " + service + " is wrong, but what was found about the node may affect its connections"
 		}
 		return ""
 	}

@@ -77,9 +77,9 @@ func TestImpact(t *testing.T) {
 		},
 		"a warning": {
 			[]Path{pathOf(Warning, pod, all, Finding{
-				Code: "NeighbourFailed", Severity: Warn, Endpoints: []string{third}, Actual: "may not get there",
+				Code: "NeighbourFailed", Severity: Warn, Endpoints: []string{third}, Actual: "may not arrive",
 			})},
-			"1 of 3 connections to shop/web from pods of worker-1 may not get there",
+			"1 of 3 connections to shop/web from pods of worker-1 may not arrive",
 		},
 		"not known": {
 			[]Path{pathOf(Unknown, node, nil)},

@@ -272,7 +272,7 @@ func (m *meter) end() error {
 		n, err := m.Read(buf)
 		for _, b := range buf[:n] {
 			if b != 0 {
-				return bounds.Errorf("%s goes on after the end of its archive: one archive was expected", m.path)
+				return bounds.Errorf("%s continues after the end of its archive: one archive was expected", m.path)
 			}
 		}
 		switch {

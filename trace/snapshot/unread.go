@@ -39,7 +39,7 @@ func (n *Node) Unread() (map[string]string, error) {
 		return nil, ErrorOf(n.Name, fmt.Errorf("%s: %w", UnreadFile, err))
 	}
 	if reasons == nil {
-		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it holds null, no object", UnreadFile))
+		return nil, ErrorOf(n.Name, fmt.Errorf("%s: it holds null, not an object", UnreadFile))
 	}
 	known := func(file string) bool { return slices.Contains(NodeFiles, file) || slices.Contains(PodFiles, file) }
 	// An error page in JSON must not make all that is missing count as absent from the node.

@@ -38,7 +38,7 @@ func Read(data []byte) (*syntax.Ruleset, error) {
 		return nil, errors.New(`it has no "nftables"`)
 	}
 	if _, err := r.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is something behind the ruleset (byte %d)", r.dec.InputOffset())
+		return nil, fmt.Errorf("there is something after the ruleset (byte %d)", r.dec.InputOffset())
 	}
 	return r.ruleset, nil
 }

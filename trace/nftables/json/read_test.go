@@ -169,7 +169,7 @@ func TestErrors(t *testing.T) {
 		"flags": {
 			`{"nftables":[{"table":{"flags":5}}]}`, "it has a number for the flags of a table, where a list was expected",
 		},
-		"behind it":   {`{"nftables":[]} {}`, "there is something behind the ruleset"},
+		"behind it":   {`{"nftables":[]} {}`, "there is something after the ruleset"},
 		"a bad rule":  {`{"nftables":[{"rule":{"expr":[{]}}]}`, "it is not JSON"},
 		"deep enough": {`{"nftables":[{"rule":{"expr":` + strings.Repeat("[", 20000), "it is not JSON: exceeded max depth"},
 	} {

@@ -48,7 +48,7 @@ func (m *machine) stored(reg uint64, t *wireType) syntax.Expr {
 	s := m.regs.get(reg)
 	switch {
 	case s.loaded == nil:
-		return notUnderstood("a register that nothing is known of")
+		return notUnderstood("an unknown register")
 	case s.bytes != nil && t.bitmask:
 		return t.flags(bigNumber(t.inOrder(m.dump, s.bytes, false)), "")
 	case s.bytes != nil:
@@ -250,7 +250,7 @@ func (m *machine) hashed(reg uint64, length int) syntax.Expr {
 	var lengths []int
 	for n := 0; ok && n < length; {
 		if at+n/registerBytes >= len(m.regs) || m.regs[at+n/registerBytes].loaded == nil {
-			return notUnderstood("a register that nothing is known of")
+			return notUnderstood("an unknown register")
 		}
 		size := m.regs[at+n/registerBytes].typ().size
 		if size == 0 {

@@ -118,7 +118,7 @@ func notUnderstood(what string) *syntax.Opaque {
 func (m *machine) key(reg uint64, types []*wireType, lengths []int) (syntax.Expr, []*wireType) {
 	at, ok := slotOf(reg)
 	if !ok {
-		return notUnderstood("a register that is not known"), types
+		return notUnderstood("an unknown register"), types
 	}
 	var parts []syntax.Expr
 	var of []*wireType
@@ -128,7 +128,7 @@ func (m *machine) key(reg uint64, types []*wireType, lengths []int) (syntax.Expr
 			t = types[i]
 		}
 		if at >= len(m.regs) || m.regs[at].loaded == nil {
-			return notUnderstood("a register that nothing is known of"), types
+			return notUnderstood("an unknown register"), types
 		}
 		s := m.regs[at]
 		part, partType := m.part(s, t, length)

@@ -278,6 +278,9 @@ func TestWhatTheKernelSaw(t *testing.T) {
 					t.Errorf("%+v", x)
 				}
 			}
+			if got.Others == 0 {
+				t.Error("nothing is said of the connection that nobody asks about")
+			}
 			if rules := rulesOf(got); !sameTexts(rules, tt.rules) || len(got.Untraced) > 0 {
 				t.Errorf("rules: %q %v", rules, got.Untraced)
 			}

@@ -45,7 +45,7 @@ type ruleTrace struct {
 	ends    map[ends]*packet   // the latest between two ends: iptables-legacy reports no number
 	events  int
 	lost    string // why not all is told
-	err     error  // of ending
+	err     error  // of undoing what was changed
 }
 
 // ends are those of a packet.
@@ -118,7 +118,9 @@ func (t *ruleTrace) read() {
 	end := func(why string) {
 		if !ended {
 			ended = true
-			t.err = t.table.Stop()
+			if err := t.table.Stop(); err != nil {
+				why = err.Error() // it ends with its socket at last
+			}
 		}
 		if why != "" {
 			t.lost = why
@@ -157,7 +159,7 @@ func (t *ruleTrace) read() {
 			break
 		}
 	}
-	t.err = errors.Join(t.err, t.close())
+	t.err = t.close()
 }
 
 // note takes a report. Those of our own table tell when a packet comes to a hook, and to its end.
@@ -215,15 +217,16 @@ func (t *ruleTrace) finish() error {
 	return t.err
 }
 
-// traced are the packets of flows, equal ones counted, and those of tunnels that carry some. The thread is in the
-// network namespace.
-func (t *ruleTrace) traced(flows []snapshot.Flow) (out []snapshot.Traced, err error) {
+// traced are the packets of flows, equal ones counted, and those of tunnels that carry some. Of others it is told how
+// many there were. The thread is in the network namespace.
+func (t *ruleTrace) traced(flows []snapshot.Flow) (out []snapshot.Traced, others int, err error) {
 	var numbers kerneltrace.Numbers
 	for _, p := range t.packets {
 		s := snapshot.Traced{Hook: p.hook, Passed: p.passed, Dropped: p.dropped, Count: 1}
 		var ok bool
 		if s.Flow, s.Answer, ok = flowOf(flows, p.protocol, p.from, p.to); !ok {
 			if p.protocol != unix.IPPROTO_UDP || !slices.Contains(t.tunnels, p.to.Port()) {
+				others++
 				continue
 			}
 			// At an endpoint's node the tunnel brings requests, and takes answers away.
@@ -247,15 +250,17 @@ func (t *ruleTrace) traced(flows []snapshot.Flow) (out []snapshot.Traced, err er
 		}
 		out = append(out, s)
 	}
-	return out, err
+	return out, others, err
 }
 
 // addRules adds what the trace of the place's rules has told of flows. The thread is in its network namespace.
 func (p *place) addRules(flows []snapshot.Flow, out *snapshot.Followed) {
 	why := p.untraced
 	if p.rules != nil {
-		list, err := p.rules.traced(flows)
-		why = p.rules.lost
+		list, others, err := p.rules.traced(flows)
+		if why = p.rules.lost; p.pod == "" {
+			out.Others = others
+		}
 		if err != nil {
 			why = err.Error()
 		}

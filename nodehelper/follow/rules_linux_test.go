@@ -14,8 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/kerneltrace"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -167,4 +170,63 @@ func TestNothingStaysOfAKilledFollower(t *testing.T) {
 		t.Error(err)
 	}
 	untouched(t, pod, root, before)
+}
+
+// Who reads the node meanwhile, as the agent does, is not led astray by the table: the walk knows that it does nothing to
+// a packet, by the kernel's messages and by nft's listing.
+func TestTheTableIsNothingToAWalk(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "sysctl") {
+		return
+	}
+	clientAndPod(t)
+	run(t, nil, "ip -6 addr add fd00:46::1/64 dev veth1 nodad", "ip -6 addr add fd00:48::1/64 dev veth2 nodad",
+		"sysctl -qw net.ipv6.conf.all.forwarding=1")
+	web6, client6 := netip.MustParseAddrPort("[fd00:48::9]:8080"), netip.MustParseAddr("fd00:46::9")
+	trace, err := traceRules(t.TempDir(), kerneltrace.Flows{
+		Servers: []kerneltrace.End{
+			{Protocol: unix.IPPROTO_TCP, At: podAt}, {Protocol: unix.IPPROTO_UDP, At: podAt},
+			{Protocol: unix.IPPROTO_TCP, At: web6}, {Protocol: unix.IPPROTO_UDP, At: web6},
+		},
+		Clients: []netip.Addr{netip.MustParseAddr("10.246.1.9"), client6}, Tunnels: []uint16{8472},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := trace.finish(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, rules := range []string{snapshot.NFTDumpFile, snapshot.NFTFile} {
+		files := map[string][]byte{}
+		err := collect.Collect(t.Context(), collect.Options{Root: "/", Files: []string{
+			rules, snapshot.AddrFile, snapshot.LinkFile, snapshot.RouteFile, snapshot.Route6File, snapshot.RuleFile,
+			snapshot.Rule6File, snapshot.SysctlFile,
+		}}, func(f collect.File) error {
+			if f.Unread != "" {
+				t.Errorf("%s: %s", f.Name, f.Unread)
+			}
+			files[f.Name] = f.Data
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := nodestate.Load(snapshot.NewNode("node", files))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []netfilter.Packet{
+			{Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("10.246.1.9"), Dst: podAt.Addr(), DstPort: 8080},
+			{Family: netfilter.IPv6, Proto: netfilter.UDP, Src: client6, Dst: web6.Addr(), DstPort: 8080},
+			{Family: netfilter.IPv4, Proto: netfilter.UDP, Src: netip.MustParseAddr("10.246.1.9"), Dst: podAt.Addr(), DstPort: 8472},
+		} {
+			p.In = "veth1"
+			res := netfilter.NewWalker(s.Rules, s.Host, nil).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: p},
+				netfilter.Options{})
+			if len(res.Uncertain) > 0 || len(res.Outcomes) != 1 || res.Outcomes[0].End != netfilter.Sent || !res.Outcomes[0].Certain {
+				t.Errorf("%s: %v: %+v", rules, p.Dst, res)
+			}
+		}
+	}
 }

@@ -37,10 +37,14 @@ func Listen(receiveBuffer int) (*Listener, error) {
 // Close ends the receiving.
 func (l *Listener) Close() error { return l.conn.Close() }
 
-// Collect returns the events that are received until none has come for the time of quiet, which may be 0. The error is
-// unix.ENOBUFS if events were lost.
+// longest is how long Collect goes on at most: others may have packets traced all the time.
+const longest = 300 * time.Millisecond
+
+// Collect returns the events that are received until none has come for the time of quiet, which may be 0, and for not
+// much longer than a third of a second. The error is unix.ENOBUFS if events were lost.
 func (l *Listener) Collect(quiet time.Duration) ([]Event, error) {
-	return l.until(func(*Event) bool { return false }, quiet)
+	end := time.Now().Add(longest)
+	return l.until(func(*Event) bool { return time.Now().After(end) }, quiet)
 }
 
 // ErrTimeout says that the kernel reported nothing more.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -251,11 +252,20 @@ func (t *tracing) read(
 ) error {
 	ways := map[bool]*way{false: {begun: map[string]bool{}}, true: {begun: map[string]bool{}}}
 	answers := map[uint32]bool{} // by the event's packet: it is a reply
+	own := map[uint32]bool{}     // by the event's packet: it is this connection's
 	for i := range events {
 		e := &events[i]
 		end := out.SentTo(netip.AddrPort{})
 		if e.Legacy && e.Source != local && e.Destination != end && e.Source != entry.From && e.Destination != local {
 			continue // of others, whose rules trace their packets
+		}
+		if !e.Legacy {
+			own[e.ID] = own[e.ID] || e.Table == t.table.Name() && e.Handle != 0 || e.Source.IsValid() &&
+				(e.Source == local || e.Source == entry.To || e.Destination == local || e.Destination == entry.To ||
+					!entry.To.IsValid() && e.Destination == end)
+			if !own[e.ID] || strings.HasPrefix(e.Table, kerneltrace.TableName) && e.Table != t.table.Name() {
+				continue // of others, which another program has traced, another helper among them; or of its table
+			}
 		}
 		answer := answers[e.ID]
 		switch {

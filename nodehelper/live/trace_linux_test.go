@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -67,6 +69,65 @@ func TestLatePacketsAreNotOfTheNextConnection(t *testing.T) {
 	got, want := strings.Join(met, ", "), "out 1 accept, filter 2 continue, filter 0 continue, filter 0 accept"
 	if got != want {
 		t.Errorf("it met %q, want %q", got, want)
+	}
+}
+
+// Packets that others trace meanwhile, as a helper does that follows connections to this node, are none of the
+// connection's; nor are the rules by which others trace its own packets, and what these meet is not told twice.
+func TestPacketsThatOthersTrace(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
+		return
+	}
+	must(t, "ip link set lo up")
+	must(t, "nft -f -", `table ip t {
+	chain filter { type filter hook output priority 0; udp dport 53 counter; tcp dport 80 counter; tcp dport 80 accept; }
+}
+table inet svcproxy-trace-0 {
+	chain output { type filter hook output priority -400; tcp dport 80 meta nftrace set 1; udp dport 53 meta nftrace set 1; }
+}
+`)
+	testutil.Echo(t, nil, "udp", "127.0.0.1:53")
+	l, err := net.Listen("tcp", "127.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testutil.Serve(t, l, func(net.Conn) {})
+	tracer, err := newTracing(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tracer.close()
+	done := make(chan bool)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(done)
+	wg.Go(func() {
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-done:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			if c, err := net.Dial("tcp", "127.0.0.1:80"); err == nil { //nolint:noctx // it is there
+				c.Close()
+			}
+		}
+	})
+	to := netip.MustParseAddrPort("127.0.0.1:53")
+	for range 20 {
+		trace, err := tracer.connection(t.Context(), &namespace{}, snapshot.ProbeTarget{Protocol: "UDP", To: to}, nil)
+		if err != nil || trace.Result != snapshot.ProbeConnected {
+			t.Fatalf("%+v %v", trace, err)
+		}
+		var met []string
+		for _, s := range trace.Steps {
+			met = append(met, s.Table+" "+s.Chain+" "+strconv.Itoa(s.Rule)+" "+s.Verdict)
+		}
+		got, want := strings.Join(met, ", "), "t filter 1 continue, t filter 0 continue, t filter 0 accept"
+		if got != want {
+			t.Fatalf("it met %q, want %q", got, want)
+		}
 	}
 }
 

@@ -277,9 +277,13 @@ func TestRestoredTraceTable(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
 		return
 	}
-	const rules = "{ chain output { type filter hook output priority -300; tcp dport 80 meta nftrace set 1; }; }"
-	testutil.Run(t, "table inet svcproxy-trace-4194399 "+rules+"\ntable inet svcproxy-trace-1 "+rules+"\n",
-		"nft", "-f", "-")
+	const rules = `{
+	set ip-clients { type ipv4_addr; elements = { 192.0.2.1 }; }
+	chain output { type filter hook output priority -300; tcp dport 80 ip saddr @ip-clients meta nftrace set 1; }
+	chain end-output { type filter hook output priority 300; }
+}
+`
+	testutil.Run(t, "table inet svcproxy-trace-4194399 "+rules+"table inet svcproxy-trace-1 "+rules, "nft", "-f", "-")
 	prog := newProgrammer(t, t.TempDir())
 	found := orphansOf(t, prog, nil, false)
 	want := []string{"nftables inet svcproxy-trace-4194399"}
@@ -287,6 +291,12 @@ func TestRestoredTraceTable(t *testing.T) {
 		t.Fatalf("%+v", found)
 	}
 	if found = orphansOf(t, prog, want, false); !found[0].Removed {
+		t.Errorf("%+v", found)
+	}
+	testutil.Run(t, "table inet svcproxy-trace-4194399 {\nchain input { type filter hook input priority 0; policy drop; }\n"+
+		"set mine { type ipv4_addr; }\n}\n", "nft", "-f", "-")
+	doubts := []string{"it has a set mine", "the policy of its chain input is drop"}
+	if found = orphansOf(t, prog, want, false); len(found) != 1 || found[0].Removed || !slices.Equal(found[0].Foreign, doubts) {
 		t.Errorf("%+v", found)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -174,6 +175,12 @@ func (o *orphan) ofRule(chain string, expr []map[string]json.RawMessage, stateme
 	}
 }
 
+// What a table has by which connections are traced.
+var (
+	traceChains = regexp.MustCompile("^(answer-|end-)?(prerouting|input|forward|output|postrouting)$")
+	traceSets   = regexp.MustCompile("^ip6?-(servers|clients)$")
+)
+
 // ofTrace looks for what is never in a table by which probes are traced (nodehelper/kerneltrace).
 func (o *orphan) ofTrace(family string, content []nftObject) {
 	if family != "inet" {
@@ -183,7 +190,10 @@ func (o *orphan) ofTrace(family string, content []nftObject) {
 		for _, kind := range slices.Sorted(maps.Keys(c)) {
 			x := c[kind]
 			switch {
-			case kind == "metainfo", kind == "table", kind == "chain" && (x.Name == "prerouting" || x.Name == "output"):
+			case kind == "chain" && x.Policy != "accept":
+				o.doubt("the policy of its chain %s is %s", x.Name, x.Policy)
+			case kind == "metainfo", kind == "table", kind == "chain" && traceChains.MatchString(x.Name),
+				kind == "set" && traceSets.MatchString(x.Name):
 			case kind == "rule":
 				o.ofRule(x.Chain, x.Expr, []string{"match", "mangle"})
 			default:

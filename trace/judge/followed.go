@@ -336,7 +336,8 @@ func (w *watched) missed() (f fate, ok bool) {
 			return f, true
 		}
 		return lost(report.SegmentNetwork, placeOf(w.client, "")+" to "+placeOf(w.to.Node, ""),
-			"the request left %s %s, and did not come to %s%s", w.client, sightText(left), w.to.Node, w.noTunnelPacket())
+			"the request left %s %s, and did not come to %s%s", w.client, sightText(left), w.to.Node,
+			w.noTunnelPacket(left.Interface))
 	}
 	return f, false // it did not leave the client's node
 }

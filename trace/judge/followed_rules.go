@@ -119,8 +119,16 @@ func packetOf(s *snapshot.Traced) string {
 	return name
 }
 
+// cameOut tells whether packets of any connection have come to the endpoint's node itself, or out of a tunnel there.
+func (w *watched) cameOut() bool {
+	saw := w.Nodes[w.to.Node]
+	return saw.Others > 0 || slices.ContainsFunc(saw.Sights, func(s snapshot.Sight) bool { return s.Pod == "" && !s.Answer }) ||
+		slices.ContainsFunc(saw.Traced, func(s snapshot.Traced) bool { return s.Pod == "" && !s.Outer && !s.Answer })
+}
+
 // beforeTunnelEnd says what became of a request between the nodes, by the packets of the tunnel that carried it: those
-// that the endpoint's node has seen. ok is false where there were none.
+// that the endpoint's node has seen. ok is false where there were none, and where they may be those of other
+// connections: which one a packet of the tunnel is of is not told.
 func (w *watched) beforeTunnelEnd() (f fate, ok bool) {
 	list := w.inTunnel(false)
 	if len(list) == 0 {
@@ -130,6 +138,9 @@ func (w *watched) beforeTunnelEnd() (f fate, ok bool) {
 		if list[i].Dropped && list[i].Last != nil {
 			return w.droppedBy(report.SegmentNetwork, w.to.Node, &list[i]), true
 		}
+	}
+	if w.cameOut() {
+		return f, false
 	}
 	s := &list[len(list)-1]
 	f = fate{passed: slices.Index(behindNode, report.SegmentNetwork), lost: true, place: placeOf(w.to.Node, "")}
@@ -149,11 +160,15 @@ func (w *watched) beforeTunnelEnd() (f fate, ok bool) {
 	return f, true
 }
 
-// noTunnelPacket says that the endpoint's node has seen no packet of a tunnel that carries the request; "" where it
-// does not take any, or may have missed it.
-func (w *watched) noTunnelPacket() string {
-	saw := w.Nodes[w.to.Node]
-	if saw == nil || len(w.Tunnels[w.to.Node]) == 0 || saw.Untraced[""] != "" {
+// noTunnelPacket says that the endpoint's node has seen no packet of a tunnel that carries the request, which left by an
+// interface; "" where that is no tunnel, and where the node may have missed it.
+func (w *watched) noTunnelPacket(by string) string {
+	saw, client := w.Nodes[w.to.Node], w.stateOf(w.client, "")
+	if client == nil || client.Host == nil || len(w.Tunnels[w.to.Node]) == 0 || saw.Untraced[""] != "" ||
+		len(w.inTunnel(false)) > 0 {
+		return ""
+	}
+	if v, ok := client.Host.VXLAN(by); !ok || !slices.Contains(w.Tunnels[w.to.Node], v.Port) {
 		return ""
 	}
 	return ", nor did a packet of VXLAN that carries it"

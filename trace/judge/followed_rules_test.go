@@ -48,8 +48,13 @@ func TestTheRuleThatTheKernelNames(t *testing.T) {
 		Family: netfilter.Inet, Backend: netfilter.BackendNative, Name: "t",
 		Chains: []*netfilter.Chain{chain("input", "udp dport 8472 drop")},
 	}
+	sender, err := nodestate.Load(snapshot.NewNode(a, map[string][]byte{snapshot.LinkFile: []byte(
+		`[{"ifindex":2,"ifname":"flannel.1","linkinfo":{"info_kind":"vxlan","info_data":{"id":1,"port":8472}}}]`)}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	nodes := map[string]*endtoend.Node{
-		a: {State: readWith(), Pods: map[string]*endtoend.Pod{client: {State: readWith(own)}}},
+		a: {State: sender, Pods: map[string]*endtoend.Pod{client: {State: readWith(own)}}},
 		b: {State: readWith(filter, legacy, own), Pods: map[string]*endtoend.Pod{web: {State: readWith(own)}}},
 	}
 	step := func(family, table, chain string, rule int, verdict string) *snapshot.TraceStep {
@@ -84,6 +89,7 @@ func TestTheRuleThatTheKernelNames(t *testing.T) {
 		sights    map[string][]snapshot.Sight
 		traced    map[string][]snapshot.Traced
 		untraced  string // of node b
+		others    int    // packets of other connections there
 		partial   bool
 		connected bool
 		walkWrong bool   // about the endpoint's node, by the same rule
@@ -196,6 +202,20 @@ func TestTheRuleThatTheKernelNames(t *testing.T) {
 			message: "the tunnel's packet with the request came here, passed the hook prerouting, and was not taken in",
 		},
 		{
+			name:    "the tunnel's packets come, and may be those of other connections",
+			sights:  map[string][]snapshot.Sight{a: {left}},
+			traced:  map[string][]snapshot.Traced{b: {outer("input", true, nil, false)}},
+			others:  3,
+			segment: report.SegmentNetwork, place: "node a to node b",
+			message: "the request left a going out by flannel.1, and did not come to b",
+		},
+		{
+			name:    "no tunnel",
+			sights:  map[string][]snapshot.Sight{a: {{How: snapshot.SightOut, Interface: "eth0", Count: 1}}},
+			segment: report.SegmentNetwork, place: "node a to node b",
+			message: "the request left a going out by eth0, and did not come to b",
+		},
+		{
 			name:    "the tunnel's packets do not come",
 			sights:  map[string][]snapshot.Sight{a: {left}},
 			segment: report.SegmentNetwork, place: "node a to node b",
@@ -234,6 +254,7 @@ func TestTheRuleThatTheKernelNames(t *testing.T) {
 					b: {Sights: tt.sights[b], Traced: tt.traced[b], Partial: tt.partial, Pods: map[string]string{web: ""}},
 				},
 			}
+			run.Nodes[b].Others = tt.others
 			if tt.untraced != "" {
 				run.Nodes[b].Untraced = map[string]string{"": tt.untraced}
 			}

@@ -104,10 +104,23 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 	if err := in.fillAll(t.Chains); err != nil {
 		return nil, err
 	}
+	if !known && !from.RulesNotRead && idle(t.Chains) {
+		for _, c := range t.Chains {
+			c.Unread = "" // dormant or not, nothing becomes of packets there
+		}
+	}
 	if managed {
 		t.Chains = reachable(t.Chains, byName)
 	}
 	return t, nil
+}
+
+// idle tells whether chains that were read have no effect on any packet.
+func idle(chains []*netfilter.Chain) bool {
+	return !slices.ContainsFunc(chains, func(c *netfilter.Chain) bool {
+		return c.Unread != "" && c.Unread != unreadDormant || c.Base != nil && c.Base.Policy != netfilter.Accept ||
+			slices.ContainsFunc(c.Rules, func(r *netfilter.Rule) bool { return len(r.Ops) > 0 })
+	})
 }
 
 // fillAll reads the rules of chains.

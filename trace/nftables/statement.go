@@ -66,6 +66,9 @@ func (b *builder) add(o netfilter.Op) { b.ops = append(b.ops, o) }
 
 // build turns the statements of a rule into its ops.
 func (b *builder) build(list []syntax.Statement) {
+	if onlyTraces(list) {
+		return
+	}
 	b.ops = make([]netfilter.Op, 0, len(list))
 	for i, s := range list {
 		b.before = list[:i]
@@ -79,6 +82,25 @@ func (b *builder) build(list []syntax.Statement) {
 	if len(b.ops) > 0 {
 		b.rule.Ops = b.ops
 	}
+}
+
+// onlyTraces tells whether a rule does nothing but have the kernel trace packets: whichever it matches, nothing becomes
+// of them.
+func onlyTraces(list []syntax.Statement) bool {
+	traces := false
+	for _, s := range list {
+		switch s := s.(type) {
+		case *syntax.Match:
+		case *syntax.Mangle:
+			if key, ok := s.Key.(*syntax.Meta); !ok || key.Key != "nftrace" {
+				return false
+			}
+			traces = true
+		default:
+			return false
+		}
+	}
+	return traces
 }
 
 // notUnderstood is the op of a statement that is not understood: a match is Unknown, another statement Opaque.

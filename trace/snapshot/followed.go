@@ -99,6 +99,8 @@ type Followed struct {
 	Traced []Traced `json:"traced,omitempty"`
 	// Untraced has, by pod ("" for the node), why its rules were not traced, or not all of what there was.
 	Untraced map[string]string `json:"untraced,omitempty"`
+	// Others is how many packets were traced in the node's network namespace of connections that were not asked about.
+	Others int `json:"others,omitempty"`
 	// Partial: not all that was seen was kept. What is missing is no evidence then.
 	Partial bool `json:"partial,omitempty"`
 	// Pods has, by namespace/name, why pods' network namespaces were not found; "" for those that were.

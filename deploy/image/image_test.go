@@ -221,7 +221,7 @@ func TestBadInput(t *testing.T) {
 		"":                                "are needed",
 		"-o x -t y -arch vax":             `"vax" is not an architecture: use amd64 or arm64`,
 		"-o x -t y -arch amd64 -add here": "-add here is not FILE:PATH",
-		"-o x -t y more":                  `"more" is one word too many`,
+		"-o x -t y more":                  `"more" is one argument too many`,
 	} {
 		if err := run(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

@@ -153,7 +153,7 @@ func TestAsk(t *testing.T) {
 		{name: "silent", fails: "no answer in time"},
 		{name: "web", at: closed, fails: "refused"},
 		{name: "web", tcp: true, at: closed, fails: "refused"},
-		{name: strings.Repeat("x", 300), fails: "cannot be asked for"},
+		{name: strings.Repeat("x", 300), fails: "cannot ask for"},
 	} {
 		q := snapshot.NameQuestion{Server: c.at, Name: c.name + ".shop.svc.cluster.local", Type: "A", TCP: c.tcp}
 		if !c.at.IsValid() {

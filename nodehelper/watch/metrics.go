@@ -93,8 +93,8 @@ var declared = []metric{
 	{judgedMetric, "counter", "Passes that judged the node, by what started them.", []string{"reason"}},
 	{failuresMetric, "counter", "Passes that could not judge the node.", nil},
 	{
-		judgingMetric, "counter", "Paths of passes by how their verdict was determined: judged, or reused from the previous " +
-			"pass because nothing that decides them has changed.", []string{"how"},
+		judgingMetric, "counter", "Paths of passes by how their verdict was determined: judged, or reused from the " +
+			"previous pass because nothing that decides them has changed.", []string{"how"},
 	},
 	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},

@@ -56,8 +56,8 @@ func IsDash(r rune) bool {
 }
 
 // namespaceFlags are those of kubectl, behind or before the names in a text: svc/web -n shop.
-var namespaceFlags = regexp.MustCompile(`^(?:kubectl \S+ )?(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?(\S+(?: [^-\s]\S*)?)` +
-	`(?: (?:-n|--namespace)[ =]?([a-z0-9-]+))?$`)
+var namespaceFlags = regexp.MustCompile(`^(?:kubectl \S+ )?(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?` +
+	`(\S+(?: [^-\s]\S*)?)(?: (?:-n|--namespace)[ =]?([a-z0-9-]+))?$`)
 
 // cutNamespace puts the namespace of such a flag before the name.
 func cutNamespace(text string) string {

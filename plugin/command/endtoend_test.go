@@ -118,7 +118,7 @@ func TestEndToEndFromOutsideSnapshots(t *testing.T) {
 		}},
 		{"node1:30350", "outside-kept", run.ExitMismatch, 2, []string{
 			"EndToEndAnswerLost  10.245.1.2:8080", "EndToEndAnswerLost  10.245.2.2:8080",
-			"the answer goes to 10.79.0.1 straight from here",
+			"the answer goes directly to 10.79.0.1",
 		}},
 	} {
 		args := "trace " + c.args + " --from 10.79.0.1 --end-to-end --snapshot ../../testdata/endtoend/" + c.snapshot +

@@ -98,7 +98,7 @@ func TestOpenRefused(t *testing.T) {
 		"the policy's parameter is gone": {
 			err: invalid(denied + "failed to configure binding: no params found for policy binding with `Deny` " +
 				"parameterNotFoundAction"),
-			want: policy + "there is no ConfigMap svcproxy-helper with the images that are allowed; make it with: " +
+			want: policy + "there is no ConfigMap svcproxy-helper with the images that are allowed; create it with: " +
 				"kubectl -n tools create configmap svcproxy-helper " +
 				"--from-literal='image.ghcr.io-svcproxy-nodehelper-v1.2.3=ghcr.io/svcproxy/nodehelper:v1.2.3'",
 		},

@@ -42,8 +42,8 @@ func Middle(s string, limit int) string {
 	return Start(s, limit-1-tail) + "…" + end(s, tail)
 }
 
-// MiddleWords is Middle, but cuts between words where there is room for the last ones, which of a rule are where it leads
-// to (-j TARGET).
+// MiddleWords is Middle, but cuts between words where there is room for the last ones: those of a rule say where it
+// leads (-j TARGET).
 func MiddleWords(s string, limit int) string {
 	if limit <= 0 || Width(s) <= limit {
 		return s

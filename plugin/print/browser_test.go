@@ -41,7 +41,7 @@ func browser(t *testing.T, args ...string) string {
 			strings.Join(browserNames, ", "),
 		)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	// Root may not have Chromium's sandbox; the pages are the test's own.
 	cmd := exec.CommandContext(ctx, program, append([]string{

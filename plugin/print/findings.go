@@ -49,7 +49,20 @@ func (m message) String() string {
 	if m.expected == "" || m.actual == "" {
 		return m.whole
 	}
-	return fmt.Sprintf("%s (expected: %s; actual: %s)", m.whole, m.expected, m.actual)
+	return fmt.Sprintf("%s (expected: %s; actual: %s)", m.whole, inWords(m.expected), inWords(m.actual))
+}
+
+// inWords is what a value of the report means where it is one of masquerading; other values are texts.
+func inWords(value string) string {
+	switch value {
+	case "Always":
+		return "masqueraded"
+	case "Never":
+		return "not masqueraded"
+	case "Hairpin":
+		return "masqueraded only if a pod reaches itself"
+	}
+	return value
 }
 
 // set is a list without doubles. A report of a large cluster has tens of thousands of findings of one kind.

@@ -36,7 +36,7 @@ func TestInterfacesBehindWhichNobodyIs(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ dev, hop, want string }{
-		{"lo", "10.0.0.7", "comes in again"},
+		{"lo", "10.0.0.7", "comes in through lo again"},
 		{"ifb0", "10.0.0.7", "of the kind ifb"},
 		{"eth1", "10.0.0.7", "eth1 has NOARP"},
 		{"eth1", "10.0.0.8", ""}, // somebody has set it

@@ -274,7 +274,7 @@ func TestParseErrors(t *testing.T) {
 		"cut off early":  {"create a hash:ip family\n", "line 1: option family lacks"},
 		"short add":      {"create a hash:ip\nadd a\n", "line 2"},
 		"no such set":    {"add a 10.0.0.1\n", "line 1: there is no set a"},
-		"twice":          {"create a hash:ip\ncreate a hash:ip\n", "line 2: set a is there already"},
+		"twice":          {"create a hash:ip\ncreate a hash:ip\n", "line 2: set a is declared twice"},
 		"bad address":    {"create a hash:ip\nadd a 10.0.0\n", `line 2: "10.0.0" is not an IPv4`},
 		"wrong family":   {"create a hash:ip family inet6\nadd a 10.0.0.1\n", `"10.0.0.1" is not an IPv6`},
 		"bad family":     {"create a hash:ip family ipx\n", "ipx"},

@@ -20,7 +20,7 @@ var _ = register(kind{
 	code: ARPNotAnswered, severity: note, scope: onPath, by: silentToARP,
 	remedy: advice("find what has set this on {node} (/etc/sysctl.d, a load balancer's setup for direct return), and set "+
 		"it back; strictARP of kube-proxy needs arp_ignore=1 and no more",
-		command{line: "sysctl -a -r net.ipv4.conf.*.arp_", onNode: true, when: "to see the settings"}),
+		command{line: "sysctl -a -r 'net.ipv4.conf.*.arp_'", onNode: true, when: "to see the settings"}),
 })
 
 // silentToARP makes a path Unknown on which a pod of the node, or the next hop that sends an endpoint's answers, would

@@ -76,6 +76,7 @@ const Shadowed = "Shadowed"
 
 var _ = register(kind{
 	code: Shadowed, severity: mismatch, scope: onPath, by: comparison,
+	effect: map[string]string{notMasqueraded: "not masqueraded"},
 	remedy: advice(
 		"find who owns {where}: a hostPort, a port forward or another proxy takes this address and port first; give one of "+
 			"the two another address or port", command{chain: true},

@@ -83,14 +83,14 @@ var (
 		code: endtoend.TunnelDropped, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("allow the tunnel's packets between the nodes in the firewalls of both: UDP to the " +
 			"port that the message names (8472 for flannel's VXLAN, 4789 for Calico's), or the IP protocol (4 for IPIP); " +
-			"{where} is what drops them"),
+			"look at {where}"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndAnswerLost, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("the request arrives, and its answer does not come back: make {where} accept packets of established " +
-			"connections; where there is no route back to the client, or an asymmetric one, look at the routes there; " +
-			"where it goes directly to a client outside, let the entry node translate the source address (kube-proxy does), " +
-			"or set the Service's externalTrafficPolicy to Local"),
+		remedy: advice("the request arrives, and its answer does not come back: if it is dropped, make {where} accept " +
+			"packets of established connections; if there is no route back to the client, or an asymmetric one, look at the " +
+			"routes there; if it goes directly to a client outside, let the entry node translate the source address " +
+			"(kube-proxy does), or set the Service's externalTrafficPolicy to Local"),
 	})
 	_ = register(kind{
 		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,
@@ -447,7 +447,7 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	if s.Owner != "" {
 		is.evidence = append(slices.Clone(s.Evidence), say("responsible: "+s.Owner)...)
 	}
-	where := "what drops them"
+	where := "what drops the packets"
 	for i := range s.Evidence {
 		if s.Evidence[i].Where != (report.RuleRef{}) {
 			where = s.Evidence[i].Where.String()

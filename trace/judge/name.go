@@ -54,7 +54,7 @@ var (
 	})
 	_ = register(kind{
 		code: NameUnknown, severity: note, scope: onPath, by: segments,
-		remedy: advice("trace --end-to-end --live asks in the pod's network namespace"),
+		remedy: advice("run trace with --end-to-end and --live, which asks in the pod's network namespace"),
 	})
 	_ = register(kind{
 		code: ShortNames, severity: note, scope: onPath, by: segments,

@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		"this is not an address and port": front(func(f *Frontend) {
 			f.Address = netip.MustParseAddrPort("0.0.0.0:80")
 		}),
-		`the protocol "tcp" is none of`: front(func(f *Frontend) { f.Protocol = "tcp" }),
+		`the protocol "tcp" is not one of`: front(func(f *Frontend) { f.Protocol = "tcp" }),
 		"an affinity of -1 seconds":     front(func(f *Frontend) { f.Affinity = -1 }),
 		"belong together":               front(func(f *Frontend) { f.ForPods = nil }),
 		"the source range fd00::/8 is of": front(func(f *Frontend) {

@@ -54,7 +54,7 @@ func headerFaults() []fault {
 		{
 			name: "scans are dropped by nftables",
 			make: `hook m ip forward 0 "tcp flags fin,syn / fin,syn drop" "tcp flags & (fin|psh|urg) == (fin|psh|urg) drop" \
-				"tcp flags syn,rst / syn,rst drop" "ct state new tcp flags != syn / fin,syn,rst,ack drop" "tcp doff < 5 drop"`,
+				"tcp flags syn,rst / syn,rst drop" "ct state new tcp flags != syn / fin,syn,rst,ack drop"`,
 			fails: none,
 		},
 		{
@@ -121,7 +121,7 @@ func markFaults() []fault {
 		},
 		{
 			name: "kube-proxy's chain returns at once, to a pod that reaches itself", from: "endpoint",
-			make: `iptables-nft -t nat -I KUBE-POSTROUTING -j RETURN`, fails: some, named: `KUBE-POSTROUTING`,
+			make: `iptables-nft -t nat -I KUBE-POSTROUTING -j RETURN`, fails: some, named: `KUBE-POSTROUTING rule 1 ends`,
 		},
 	}
 }

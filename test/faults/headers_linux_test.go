@@ -68,6 +68,15 @@ func headerFaults() []fault {
 			make: `hook m ip forward 0 "ip dscp cs0 drop"`, fails: all, named: `fault_m`, mismatch: true,
 		},
 		{
+			name: "what IPsec has transformed is dropped, and there is no policy",
+			make: drop + `-m policy --dir in --pol ipsec -j DROP
+				hook m ip forward 0 "meta ipsec exists drop"`, fails: none,
+		},
+		{
+			name: "what IPsec has not transformed is dropped, and there is no policy",
+			make: drop + `-m policy --dir in --pol none -j DROP`, fails: all, named: `FORWARD rule 1 drops`, mismatch: true,
+		},
+		{
 			name: "what a helper expects is dropped by nftables",
 			make: `hook m ip forward 0 "ct helper \"ftp\" drop"`, fails: none,
 		},

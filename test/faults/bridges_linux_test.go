@@ -137,7 +137,7 @@ func bridgeFaults() []fault {
 		},
 		{
 			name:  "somebody has set another port for an endpoint's link-layer address",
-			make:  `touch_all; bridge fdb replace $LMAC dev $CV master static`,
+			make:  `touch_all; bridge fdb replace $LMAC dev $CV master static sticky`,
 			fails: some, named: `(?s)PodAtOtherBridge.*fdb`, mismatch: true,
 		},
 		{

@@ -54,7 +54,7 @@ func headerFaults() []fault {
 		{
 			name: "scans are dropped by nftables",
 			make: `hook m ip forward 0 "tcp flags fin,syn / fin,syn drop" "tcp flags & (fin|psh|urg) == (fin|psh|urg) drop" \
-				"tcp flags syn,rst / syn,rst drop" "ct state new tcp flags != syn / fin,syn,rst,ack drop" "tcp doff < 5 drop"`,
+				"tcp flags syn,rst / syn,rst drop" "ct state new tcp flags != syn / fin,syn,rst,ack drop"`,
 			fails: none,
 		},
 		{
@@ -66,6 +66,15 @@ func headerFaults() []fault {
 		{
 			name: "the class of traffic that all has is dropped",
 			make: `hook m ip forward 0 "ip dscp cs0 drop"`, fails: all, named: `fault_m`, mismatch: true,
+		},
+		{
+			name: "what IPsec has transformed is dropped, and there is no policy",
+			make: drop + `-m policy --dir in --pol ipsec -j DROP
+				hook m ip forward 0 "meta ipsec exists drop"`, fails: none,
+		},
+		{
+			name: "what IPsec has not transformed is dropped, and there is no policy",
+			make: drop + `-m policy --dir in --pol none -j DROP`, fails: all, named: `FORWARD rule 1 drops`, mismatch: true,
 		},
 		{
 			name: "what a helper expects is dropped by nftables",
@@ -121,7 +130,7 @@ func markFaults() []fault {
 		},
 		{
 			name: "kube-proxy's chain returns at once, to a pod that reaches itself", from: "endpoint",
-			make: `iptables-nft -t nat -I KUBE-POSTROUTING -j RETURN`, fails: some, named: `KUBE-POSTROUTING`,
+			make: `iptables-nft -t nat -I KUBE-POSTROUTING -j RETURN`, fails: some, named: `KUBE-POSTROUTING rule 1 ends`,
 		},
 	}
 }

@@ -10,6 +10,20 @@ func mistakeFaults() []fault {
 			make: `ip rule add pref 90 from $C uidrange 0-0 blackhole`, fails: all, named: `rule 90|90: from`, mismatch: true,
 		},
 		{
+			name: "the local route of the bridge's address is gone, and nobody knows a neighbour",
+			make: `ip route del local 10.245.1.1 dev cni0 table local; forget`, fails: all, named: `table local has no route`,
+		},
+		{
+			name: "the local route of the node's address is gone, which the node's own connections need", from: "node",
+			make:  `ip route del local 10.79.0.11 dev eth0 table local; forget`,
+			fails: all, named: `table local has no route`,
+		},
+		{
+			name:  "the local route of the node's address is gone, which answers to pods do not need",
+			make:  `ip route del local 10.79.0.11 dev eth0 table local; touch_all`,
+			fails: none, unknownToo: true,
+		},
+		{
 			name:  "a rule for other users",
 			make:  `ip rule add pref 90 from $C uidrange 1000-60000 blackhole`,
 			fails: none,

@@ -20,6 +20,10 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	if l := n.links[dev]; l.flags && l.noARP {
 		return false, "ip link: " + dev + " has NOARP", true
 	}
+	if n.Unrouted(address) {
+		return false, "table local has no route to " + address.String() + ", so that the kernel does not take it for the " +
+			"node's own", true
+	}
 	ignore, ok := n.larger(dev, "arp_ignore")
 	if !ok {
 		return false, "", false

@@ -28,6 +28,7 @@ func TestHeadersOfASYN(t *testing.T) {
 		{"-m tos --tos 0x10/0x0f", "no"},
 		{"-m dscp --dscp 0x2e", "no"},
 		{"-m dscp --dscp 0x00", "matches"},
+		{"-m policy --dir in --pol ipsec", "unknown"},
 		{"-m ttl --ttl-lt 16", "no"},
 		{"-m ttl --ttl-lt 17", "unknown"},
 		{"-m ttl --ttl-gt 15", "matches"},
@@ -97,6 +98,23 @@ func TestSocketOfAnAnswer(t *testing.T) {
 		c.Listens = func(uint8, uint16) (bool, bool) { return false, true }
 		if got := answerIn(t, c, "mangle", "-m socket --transparent"); got != tt.want {
 			t.Errorf("from %s: %s, want %s", tt.from, got, tt.want)
+		}
+	}
+}
+
+// Without a policy of IPsec no packet is transformed.
+func TestWithoutIPsec(t *testing.T) {
+	for _, tt := range []struct{ rule, want string }{
+		{"-m policy --dir in --pol none", "matches"},
+		{"-m policy --dir in --pol ipsec", "no"},
+		{"-m policy --dir out --pol ipsec --mode tunnel", "no"},
+		{"-m policy --dir in --pol tomorrow", "unknown"},
+		{"-m policy --dir in", "unknown"},
+	} {
+		c := testContext(t)
+		c.Untransformed = true
+		if got := answer(t, c, tt.rule); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
 		}
 	}
 }

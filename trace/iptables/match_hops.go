@@ -106,5 +106,19 @@ func groupOf(dev func(p *netfilter.Packet) string) reader {
 	})
 }
 
+// ipsecPolicy is net/netfilter/xt_policy.c: without IPsec a packet matches "none" alone.
+func ipsecPolicy(_ *ruleSpec, opts []option, _ string) (netfilter.Op, bool) {
+	is, ok := op.Transformed, false
+	for i := range opts {
+		if arg, one := opts[i].arg(); opts[i].name == "--pol" && one && !opts[i].not {
+			ok = arg == "none" || arg == "ipsec"
+			if arg == "none" {
+				is = op.Cond(op.Transformed).Not()
+			}
+		}
+	}
+	return op.Conditions([]cond{is}, "it depends on IPsec policies"), ok
+}
+
 func incoming(p *netfilter.Packet) string { return p.In }
 func outgoing(p *netfilter.Packet) string { return p.Out }

@@ -110,7 +110,7 @@ var matches = map[string]*matchSpec{
 		},
 	},
 	"pkttype":  {options: map[string]reader{"--pkt-type": packetType}},
-	"policy":   needs("IPsec policies"),
+	"policy":   {whole: ipsecPolicy},
 	"quota":    needs("how many bytes came before"),
 	"rateest":  needs("a measured rate"),
 	"realm":    needs("routing realms"),

@@ -59,6 +59,11 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 			if len(evidence) == 0 {
 				continue
 			}
+			if fix := p.ownAgain(h.dev); fix != nil {
+				is.remedy = report.Remedy{
+					Text: "restore the route, and find what has removed it: the kernel adds it with the address", Commands: fix,
+				}
+			}
 			is.evidence = append(is.evidence, evidence...)
 			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
 				is.endpoints = append(is.endpoints, to)
@@ -150,6 +155,17 @@ func (p *pathCase) silenced(h hop) netfilter.Ref {
 		}
 	}
 	return netfilter.Ref{}
+}
+
+// ownAgain are the commands that restore the local routes of an interface's addresses which have none.
+func (p *pathCase) ownAgain(dev string) (fix []report.Command) {
+	for _, a := range p.net.AddressesOn(dev) {
+		if p.net.Unrouted(a) {
+			fix = append(fix, p.onNode("", "ip", "route", "add", "local", a.String(), "dev", dev, "table", "local", "proto",
+				"kernel", "scope", "host", "src", a.String()))
+		}
+	}
+	return fix
 }
 
 // asksFor tells whether the other end of an interface asks for addresses: a pod's, or one of an ordinary link.

@@ -246,7 +246,11 @@ func NewWalker(
 			return slices.ContainsFunc(s.Sockets, func(x host.Socket) bool {
 				return x.Port == port && protocolNumber(corev1.Protocol(strings.ToUpper(x.Protocol))) == proto
 			}), s.SocketsRead
-		}))...)
+		}),
+		netfilter.WithoutIPsec(s.Reading(snapshot.XfrmFile).State == nodestate.Whole &&
+			!slices.ContainsFunc(s.Rules.Tables, func(t *netfilter.Table) bool {
+				return t.Backend == netfilter.BackendProgram && t.Name == "xfrm"
+			})))...)
 }
 
 // newWorker prepares the judgement of paths. With remember it notes what decides them.

@@ -57,17 +57,19 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 	}
 	var issues []issue
 	if len(missing) > 0 {
-		why := "the endpoint's answer will not come back through this node"
+		message := "the source address is not translated: the endpoint's answer will not come back through this node"
 		if want.Masquerade == expect.MasqHairpin {
-			why = "a pod that reaches itself through the Service gets no answer (hairpin)"
+			message = "the source address is not translated: a pod that reaches itself through the Service gets no answer " +
+				"(hairpin)"
 		} else if own.IsValid() {
-			why = "the endpoint's answer comes back all the same, as the source is " + own.String() + ", the node's own address"
+			message = "the source address is not translated, and answers come back all the same, as it is " + own.String() +
+				", the node's own"
 		}
 		issues = append(issues, issue{
 			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing,
 			expected: string(want.Masquerade), actual: notMasqueraded,
 			unmasqueraded: true, own: own,
-			message: "the source address is not translated: " + why,
+			message: message,
 		})
 	}
 	if len(needless) > 0 {

@@ -95,10 +95,10 @@ func (p *pathCase) apart(h hop) *misport {
 		where = "a port of " + m
 	}
 	return &misport{
-		why: "is a pod of this node, and packets for it leave by " + h.dev + ", of which its port " + at.dev + " is none",
+		why: "is a pod of this node: packets for it leave by " + h.dev + ", and its port " + at.dev + " is " + where,
 		evidence: []string{
-			fmt.Sprintf("packets for %s leave by %s", h.ip, h.dev),
-			fmt.Sprintf("ip -d link: %s, the port of %s, is %s (%s)", at.dev, h.ip, where, at.how),
+			fmt.Sprintf("ip -d link: %s is %s", at.dev, where),
+			fmt.Sprintf("%s is the port of %s: %s", at.dev, h.ip, at.how),
 		},
 		fix: p.onNode("", "ip", "link", "set", "dev", at.dev, "master", h.dev),
 	}
@@ -113,11 +113,11 @@ func (p *pathCase) setElsewhere(h hop, at podPort) *misport {
 		return nil
 	}
 	return &misport{
-		why: "is a pod of this node, and " + h.dev + " sends frames for it to the port " + port + ", not to its own, " +
+		why: "is a pod of this node: " + h.dev + " sends frames for it to the port " + port + ", not to its own, " +
 			at.dev,
 		evidence: []string{
 			fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s static", at.mac, h.ip, port, h.dev),
-			fmt.Sprintf("ip -d link: %s is the port of %s (%s)", at.dev, h.ip, at.how),
+			fmt.Sprintf("%s is the port of %s: %s", at.dev, h.ip, at.how),
 		},
 		fix: p.onNode("", "bridge", "fdb", "del", at.mac, "dev", port, "master"),
 	}
@@ -133,7 +133,7 @@ func (p *pathCase) portOfPod(h hop) podPort {
 	if x := p.peers.ask(o); x.net != nil {
 		if own, _ := x.net.HasAddress(h.ip); own != "" {
 			if end := x.net.PeerIn(p.net, own); end != "" {
-				return podPort{end, "the other end of " + own + " of " + o.String(), x.net.MAC(own)}
+				return podPort{end, "ip -d link: it is the other end of " + own + " of " + o.String(), x.net.MAC(own)}
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func (p *pathCase) strangers(o *expect.Origin, end *netfilter.Outcome) *misport 
 		return nil
 	}
 	return &misport{
-		why: "is a pod of this node that is at " + pkt.Out + ", and takes the client, which is at " + o.Iface +
+		why: "is a pod of this node at " + pkt.Out + ", and takes the client, which is at " + o.Iface +
 			", for its neighbour: its answers do not leave the bridge",
 		evidence: []string{
 			fmt.Sprintf("ip addr of %s: %s dev %s, a network that %s is of", who, prefix, dev, o.Address),

@@ -142,6 +142,13 @@ func placements() []placed {
 			"all ports are up, and the kernel has forgotten a pod", unused,
 			neigh(instead(`"dst":"10.245.1.5"`, `"dst":"10.245.1.99"`)), report.Match, nil,
 		},
+		{"a port is at another bridge", stray, map[string]func(string) string{
+			"ip-link.json": func(text string) string {
+				text = instead(`"ifname":"veth8f46cb60"`, `"ifname":"veth8f46cb60","master":"cni1"`)(text)
+				return instead("[", `[{"ifname":"cni1","flags":["UP"]},`)(text)
+			},
+			"bridge-fdb.json": instead("[", "[{"+strings.NewReplacer(`"state":""`, `"state":""},`, "cni0", "cni1").Replace(at)),
+		}, report.Mismatch, []string{PodAtOtherBridge}},
 		{"a port is in no bridge", stray, nil, report.Unknown, []string{PodsCutOff}},
 		{"the bridge answers no ARP requests", arp, nil, report.Unknown, []string{ARPNotAnswered}},
 		{"a port does not forward", unused, map[string]func(string) string{

@@ -95,7 +95,7 @@ type unmarked struct {
 func (w *walked) unmarked(f netfilter.Family) *unmarked {
 	names := w.mode.names()
 	var marker, last *netfilter.Chain
-	var changed netfilter.Ref
+	var changed, ended netfilter.Ref
 	marked, other := false, uint32(0)
 	for i := range w.steps {
 		s := &w.steps[i]
@@ -109,6 +109,9 @@ func (w *walked) unmarked(f netfilter.Family) *unmarked {
 			marked, other = true, s.Mark.Value // in POSTROUTING it is taken off
 		case s.Kind == netfilter.StepMark && !s.Mark.Connection && !kubes && marked:
 			changed = s.Ref
+		case s.Kind == netfilter.StepVerdict && last != nil && s.Ref.Chain == last && s.P > 0 &&
+			(s.Verdict == netfilter.Return || s.Verdict == netfilter.Accept):
+			ended = s.Ref
 		}
 	}
 	switch base := w.postrouting(f); {
@@ -122,6 +125,8 @@ func (w *walked) unmarked(f netfilter.Family) *unmarked {
 		return &unmarked{at: netfilter.Ref{Chain: last}, text: lacks(last, "has no rule that translates a source")}
 	case last != nil && changed.Chain != nil:
 		return &unmarked{at: changed, text: changed.String() + ", which is not kube-proxy's, changes its mark", foreign: true}
+	case ended.Chain != nil:
+		return &unmarked{at: ended, text: ended.String() + " ends the chain ahead of the rule that translates the source"}
 	case last == nil && base != nil && !w.leadsToKubeProxy(base):
 		return &unmarked{
 			at:   netfilter.Ref{Chain: base},

@@ -173,6 +173,8 @@ type Context struct {
 	// Listens tells whether a socket of the node receives packets of a protocol to a port, at any address; known is false
 	// where its sockets were not collected. nil stands for that, too.
 	Listens func(proto uint8, port uint16) (listens, known bool)
+	// Untransformed: no packet is transformed by IPsec, as the kernel has no policy that asks for it.
+	Untransformed bool
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
 	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.

@@ -186,6 +186,11 @@ func WithSockets(listens func(proto uint8, port uint16) (listens, known bool)) W
 	return func(w *Walker) { w.ctx.Listens = listens }
 }
 
+// WithoutIPsec says that no policy of IPsec transforms packets ([Context.Untransformed]).
+func WithoutIPsec(none bool) WalkerOption {
+	return func(w *Walker) { w.ctx.Untransformed = none }
+}
+
 // WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with
 // and without: its result never depends on it, but for rounding, unless it is Ended.
 func WithMemoAfter(rules int) WalkerOption {

@@ -370,8 +370,8 @@ var metas = map[string]field{
 	"sdif":      unknown("VRFs"),
 	"sdifname":  unknown("VRFs"),
 	"rtclassid": unknown("routing realms"),
-	"secpath":   unknown("IPsec policies"),
-	"ipsec":     unknown("IPsec policies"),
+	"secpath":   transformed,
+	"ipsec":     transformed,
 	"priority":  unknown("the packet's priority"),
 	"secmark":   unknown("security labels"),
 	"cpu":       unknown("the CPU"),
@@ -381,6 +381,14 @@ var metas = map[string]field{
 	"day":       unknown("the time"),
 	"hour":      unknown("the time"),
 }
+
+// transformed tells whether IPsec has to do with the packet.
+var transformed = field{typ: typeBool, depends: "IPsec policies", get: func(c *netfilter.Context) value {
+	if op.Transformed(c) == op.No {
+		return knownNumber(0)
+	}
+	return value{blur: number(1)}
+}}
 
 // etherType is the protocol of the packet (ETH_P_*).
 func etherType(c *netfilter.Context) value {

@@ -59,6 +59,9 @@ func Hops(c *netfilter.Context) Bounds {
 	return Bounds{EnoughHops, mostHops}
 }
 
+// Transformed tells whether IPsec transforms the packet, or has transformed it.
+func Transformed(c *netfilter.Context) Truth { return Known(false, c.Untransformed) }
+
 // HasMSS tells whether a packet of TCP has the option that names the largest segment: what opens a connection has it,
 // what follows has not.
 func HasMSS(c *netfilter.Context) Truth {

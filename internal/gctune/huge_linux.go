@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inHugePages has the kernel back the first size bytes of the heap by pages of 2 MiB in place of 4 KiB. To get a page of
-// the kernel takes a program longer than to use it: with small ones that is a third of a run's processor time, in a
-// virtual machine half of it. Debian and Ubuntu give huge pages to those that ask (transparent_hugepage/enabled is
-// "madvise"); where everybody has them or nobody, and where memory is rationed by the address space, nothing is done.
+// inHugePages has the kernel back the first size bytes of the heap by pages of 2 MiB in place of 4 KiB. To get memory
+// from the kernel in small pages took a third of a run's processor time, in a virtual machine more than half. Debian and
+// Ubuntu give huge pages to those that ask (transparent_hugepage/enabled is "madvise"). Where everybody has them, or
+// nobody, nothing is done, nor where memory counts that nothing has touched.
 //
 // Go's heap is contiguous and grows from its beginning: the memory of a large allocation is the heap's again after a
 // collection, and the kernel remembers what it was told of it. Nothing touches it, so that it takes none.

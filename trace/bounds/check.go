@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Error says that an input passes a limit. Its text names the input, the limit and what would be accepted.
@@ -116,54 +117,108 @@ const itemDepth = 3
 // Check returns an [*Error] if a text passes a limit. It reads any text, and finds what is no JSON no error: whoever
 // reads the values does.
 func (l JSON) Check(name string, data []byte) error {
-	var counts []int // elements of the lists and objects that are open
-	values, objects, item := 0, 0, 0
-	for i := 0; i < len(data); i++ {
-		if !marks[data[i]] {
+	c := checker{JSON: l, name: name}
+	return c.read(data)
+}
+
+// Reader returns a reader of a text that fails where [JSON.Check] does.
+func (l JSON) Reader(name string, r io.Reader) io.Reader {
+	return &checkedReader{Reader: r, checker: checker{JSON: l, name: name}}
+}
+
+type checkedReader struct {
+	io.Reader
+
+	checker checker
+	err     error // of a limit
+}
+
+// Read reads a part. Of one that passes a limit it returns nothing: whoever gets bytes need not look at the error.
+func (r *checkedReader) Read(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
+	n, err := r.Reader.Read(p)
+	if r.err = r.checker.read(p[:n]); r.err != nil {
+		return 0, r.err
+	}
+	return n, err
+}
+
+// checker is a text of JSON of which a part has been read.
+type checker struct {
+	JSON
+
+	name            string
+	counts          []int // elements of the lists and objects that are open
+	values, objects int
+	item            int // where the last object of a List has begun
+	at              int // where the part that is being read begins
+	quoted          bool
+	escaped         bool // by a backslash at the end of the part before
+}
+
+// read reads the next part.
+func (c *checker) read(part []byte) error {
+	for i := 0; i < len(part); i++ {
+		if c.quoted {
+			i = c.stringEnd(part, i)
 			continue
 		}
-		switch data[i] {
-		case '"':
-			i = stringEnd(data, i)
-		case '{', '[':
-			values++
-			if data[i] == '{' {
-				objects++
-			}
-			counts = append(counts, 1)
-			if len(counts) == itemDepth {
-				item = i
-			}
-			switch {
-			case l.Depth > 0 && len(counts) > l.Depth:
-				return Errorf("%s is nested deeper than %d levels at byte %d: at most %d levels were expected", name, l.Depth,
-					i, l.Depth)
-			case l.Objects > 0 && objects > l.Objects:
-				return Errorf("%s holds more than %d JSON objects: at most %d were expected", name, l.Objects, l.Objects)
-			}
-		case '}', ']':
-			if l.Item > 0 && len(counts) == itemDepth && i-item > l.Item {
-				return Errorf("%s holds an object of %d bytes at byte %d: objects of at most %s were expected", name, i-item,
-					item, Bytes(int64(l.Item)))
-			}
-			if len(counts) > 0 {
-				counts = counts[:len(counts)-1]
-			}
-		case ',':
-			values++
-			if len(counts) == 0 {
-				continue
-			}
-			n := &counts[len(counts)-1]
-			*n++
-			if l.List > 0 && *n > l.List {
-				return Errorf("%s holds a list of more than %d elements at byte %d: at most %d were expected", name, l.List, i,
-					l.List)
-			}
+		if !marks[part[i]] {
+			continue
 		}
-		if l.Values > 0 && values > l.Values {
-			return Errorf("%s holds more than %d JSON values: at most %d were expected", name, l.Values, l.Values)
+		if err := c.mark(part[i], c.at+i); err != nil {
+			return err
 		}
+	}
+	c.at += len(part)
+	return nil
+}
+
+// mark reads one of the marks, which is at an index of the text.
+func (c *checker) mark(mark byte, at int) error {
+	switch mark {
+	case '"':
+		c.quoted = true
+	case '{', '[':
+		c.values++
+		if mark == '{' {
+			c.objects++
+		}
+		c.counts = append(c.counts, 1)
+		if len(c.counts) == itemDepth {
+			c.item = at
+		}
+		switch {
+		case c.Depth > 0 && len(c.counts) > c.Depth:
+			return Errorf("%s is nested deeper than %d levels at byte %d: at most %d levels were expected", c.name, c.Depth,
+				at, c.Depth)
+		case c.Objects > 0 && c.objects > c.Objects:
+			return Errorf("%s holds more than %d JSON objects: at most %d were expected", c.name, c.Objects, c.Objects)
+		}
+	case '}', ']':
+		if c.Item > 0 && len(c.counts) == itemDepth && at-c.item > c.Item {
+			return Errorf("%s holds an object of %d bytes at byte %d: objects of at most %s were expected", c.name, at-c.item,
+				c.item, Bytes(int64(c.Item)))
+		}
+		if len(c.counts) > 0 {
+			c.counts = c.counts[:len(c.counts)-1]
+		}
+	case ',':
+		c.values++
+		if len(c.counts) == 0 {
+			return nil
+		}
+		n := &c.counts[len(c.counts)-1]
+		*n++
+		if c.List > 0 && *n > c.List {
+			return Errorf("%s holds a list of more than %d elements at byte %d: at most %d were expected", c.name, c.List, at,
+				c.List)
+		}
+	}
+	if c.Values > 0 && c.values > c.Values {
+		return Errorf("%s holds more than %d JSON values: at most %d were expected", c.name, c.Values, c.Values)
 	}
 	return nil
 }
@@ -171,23 +226,33 @@ func (l JSON) Check(name string, data []byte) error {
 // marks are the characters that Check stops at: of a large file most are others.
 var marks = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true, ',': true}
 
-// stringEnd returns the index of the quote that ends the string at i, or the last one.
-func stringEnd(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		n := bytes.IndexByte(data[i:], '"')
-		if n < 0 {
-			return len(data)
-		}
+// stringEnd returns the index of the quote that ends the string that index i of a part is in, or the part's length.
+func (c *checker) stringEnd(part []byte, i int) int {
+	if c.escaped {
+		c.escaped = false
+		i++
+	}
+	for i < len(part) {
+		n := bytes.IndexByte(part[i:], '"')
 		end := i + n
-		// The quote is escaped if an odd number of backslashes stands before it.
+		if n < 0 {
+			end = len(part)
+		}
+		// A quote is escaped if an odd number of backslashes stands before it.
 		back := end
-		for back > i && data[back-1] == '\\' {
+		for back > i && part[back-1] == '\\' {
 			back--
 		}
-		if (end-back)%2 == 0 {
+		escaped := (end-back)%2 == 1
+		switch {
+		case n < 0:
+			c.escaped = escaped
+			return len(part)
+		case !escaped:
+			c.quoted = false
 			return end
 		}
-		i = end
+		i = end + 1
 	}
-	return len(data)
+	return len(part)
 }

@@ -3,7 +3,10 @@
 package bounds
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,6 +77,7 @@ func TestChecks(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			inParts(t, small, tt.text)
 			err := tt.check("f", []byte(tt.text))
 			if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && (got != tt.want || !Is(err)) {
 				t.Errorf("got  %v\nwant %s", err, tt.want)
@@ -92,4 +96,23 @@ func FuzzJSON(f *testing.F) {
 			}
 		}
 	})
+}
+
+// inParts checks that a text has the same error whatever the parts in which it is read.
+func inParts(t *testing.T, l JSON, text string) {
+	t.Helper()
+	if len(text) > 1000 {
+		return
+	}
+	want := fmt.Sprint(l.Check("f", []byte(text)))
+	for size := 1; size <= len(text); size++ {
+		parts := make([]io.Reader, 0, len(text))
+		for part := range slices.Chunk([]byte(text), size) {
+			parts = append(parts, bytes.NewReader(part))
+		}
+		_, err := io.ReadAll(l.Reader("f", io.MultiReader(parts...)))
+		if got := fmt.Sprint(err); got != want {
+			t.Errorf("%q in parts of %d bytes: %s; want %s", text, size, got, want)
+		}
+	}
 }

@@ -108,8 +108,11 @@ func (n *Network) settings(dev, name string) (all, own setting, ok bool) {
 	for i, of := range []string{"all", dev} {
 		key := "net/ipv4/conf/" + of + "/" + name
 		text, there := n.Sysctl(key)
+		if !there {
+			return setting{}, setting{}, false
+		}
 		v, err := strconv.Atoi(text)
-		if !there || err != nil {
+		if err != nil {
 			return setting{}, setting{}, false
 		}
 		both[i] = setting{v, key + "=" + text}

@@ -41,16 +41,23 @@ type kind struct {
 	item     string // kind of its objects
 	required bool
 	decode   func(c *Cluster, data []byte) error
-	items    func(c *Cluster) []any // as kubectl get prints them
+	stream   func(c *Cluster, r io.Reader) error // decode, for a list that there is nothing wrong with
+	items    func(c *Cluster) []any              // as kubectl get prints them
 }
 
 var kinds = []kind{
 	{"services", "Service", true, func(c *Cluster, data []byte) (err error) {
 		c.Services, err = decode[corev1.Service](data, "Service")
 		return err
+	}, func(c *Cluster, r io.Reader) (err error) {
+		c.Services, err = decodeParts[corev1.Service](r, "Service")
+		return err
 	}, func(c *Cluster) []any { return typed(c.Services, corev1.SchemeGroupVersion.WithKind("Service")) }},
 	{"endpointslices", "EndpointSlice", true, func(c *Cluster, data []byte) (err error) {
 		c.EndpointSlices, err = decode[discoveryv1.EndpointSlice](data, "EndpointSlice")
+		return err
+	}, func(c *Cluster, r io.Reader) (err error) {
+		c.EndpointSlices, err = decodeParts[discoveryv1.EndpointSlice](r, "EndpointSlice")
 		return err
 	}, func(c *Cluster) []any {
 		return typed(c.EndpointSlices, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
@@ -58,13 +65,22 @@ var kinds = []kind{
 	{"nodes", "Node", false, func(c *Cluster, data []byte) (err error) {
 		c.Nodes, err = decode[corev1.Node](data, "Node")
 		return err
+	}, func(c *Cluster, r io.Reader) (err error) {
+		c.Nodes, err = decodeParts[corev1.Node](r, "Node")
+		return err
 	}, func(c *Cluster) []any { return typed(c.Nodes, corev1.SchemeGroupVersion.WithKind("Node")) }},
 	{"pods", "Pod", false, func(c *Cluster, data []byte) (err error) {
 		c.Pods, err = decode[corev1.Pod](data, "Pod")
 		return err
+	}, func(c *Cluster, r io.Reader) (err error) {
+		c.Pods, err = decodeParts[corev1.Pod](r, "Pod")
+		return err
 	}, func(c *Cluster) []any { return typed(c.Pods, corev1.SchemeGroupVersion.WithKind("Pod")) }},
 	{"configmaps", "ConfigMap", false, func(c *Cluster, data []byte) (err error) {
 		c.ConfigMaps, err = decode[corev1.ConfigMap](data, "ConfigMap")
+		return err
+	}, func(c *Cluster, r io.Reader) (err error) {
+		c.ConfigMaps, err = decodeParts[corev1.ConfigMap](r, "ConfigMap")
 		return err
 	}, func(c *Cluster) []any { return typed(c.ConfigMaps, corev1.SchemeGroupVersion.WithKind("ConfigMap")) }},
 }
@@ -130,8 +146,13 @@ func (s *Snapshot) readObjects(c *Cluster, k *kind, name string, o opener) error
 	f := objects
 	if path.Ext(name) != ".json" {
 		f = objectsIn
+	} else if r, err := o.parts(f.size); err == nil {
+		// A large list is decoded as it is read. What is wrong with one is told from the whole.
+		if k.stream(c, bounds.ClusterJSON.Reader("it", r)) == nil {
+			return nil
+		}
 	}
-	data, err := o(f.size)
+	data, err := o.read(f.size)
 	if err != nil {
 		return err
 	}
@@ -155,20 +176,26 @@ func (s *Snapshot) readObjects(c *Cluster, k *kind, name string, o opener) error
 // lenient accepts all that the API server may send: duplicate names and invalid UTF-8, too.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// decode reads a List of a kind, as kubectl get prints it, or a single object. Unknown fields are ignored. At 5,000
-// Services this is a large part of a run, hence the faster library.
-func decode[T any, P interface {
+// object is a pointer to an object of the API.
+type object[T any] interface {
 	*T
 	GetName() string
 	GetObjectKind() schema.ObjectKind
-}](data []byte, want string) ([]*T, error) {
+}
+
+// list is a List as kubectl get prints it.
+type list[T any] struct {
+	Kind  string   `json:"kind"`
+	Items items[T] `json:"items"`
+}
+
+// decode reads a List of a kind, as kubectl get prints it, or a single object. Unknown fields are ignored. At 5,000
+// Services this is a large part of a run, hence the faster library.
+func decode[T any, P object[T]](data []byte, want string) ([]*T, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, fmt.Errorf("it is empty, where a List of %s was expected", want)
 	}
-	var l struct {
-		Kind  string   `json:"kind"`
-		Items items[T] `json:"items"`
-	}
+	var l list[T]
 	if err := json.Unmarshal(data, &l, lenient); err != nil {
 		if limit, ok := errors.AsType[*bounds.Error](err); ok {
 			return nil, limit
@@ -189,7 +216,24 @@ func decode[T any, P interface {
 	default:
 		return nil, fmt.Errorf("it holds kind %q, where a List of %s was expected", l.Kind, want)
 	}
-	for i, item := range l.Items {
+	return checked[T, P](l.Items, want)
+}
+
+// decodeParts is decode for a List that is read in parts. An error does not say what is wrong.
+func decodeParts[T any, P object[T]](r io.Reader, want string) ([]*T, error) {
+	var l list[T]
+	if err := json.UnmarshalRead(r, &l, lenient); err != nil {
+		return nil, err
+	}
+	if l.Kind != "List" && l.Kind != want+"List" {
+		return nil, errors.ErrUnsupported
+	}
+	return checked[T, P](l.Items, want)
+}
+
+// checked returns the items of a List, if they have names and are of the kind that was expected.
+func checked[T any, P object[T]](all items[T], want string) ([]*T, error) {
+	for i, item := range all {
 		if item == nil {
 			return nil, fmt.Errorf("item %d has no name", i)
 		}
@@ -200,7 +244,7 @@ func decode[T any, P interface {
 			return nil, fmt.Errorf("item %d has no name", i)
 		}
 	}
-	return l.Items, nil
+	return all, nil
 }
 
 // items are the objects of a List, bounds.Objects at most.

@@ -13,32 +13,66 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
-// opener reads one file whole, uncompressed, if it has at most limit bytes.
-type opener func(limit int64) ([]byte, error)
+// opener opens one file, of which at most limit bytes are asked for.
+type opener func(limit int64) (content, error)
+
+// read reads the file whole, uncompressed, if it has at most limit bytes.
+func (o opener) read(limit int64) ([]byte, error) {
+	c, err := o(limit)
+	if err != nil {
+		return nil, err
+	}
+	return c.read(limit)
+}
+
+// parts reads the file in parts, uncompressed, up to limit bytes. What is wrong with it read tells.
+func (o opener) parts(limit int64) (io.Reader, error) {
+	c, err := o(limit)
+	if err != nil {
+		return nil, err
+	}
+	var r io.Reader = bytes.NewReader(c.data)
+	if c.compressed {
+		if r, err = gzip.NewReader(r); err != nil {
+			return nil, err
+		}
+	}
+	return io.LimitReader(r, limit), nil
+}
+
+// content is that of a file of a snapshot, as it was read or received.
+type content struct {
+	name       string
+	data       []byte
+	compressed bool
+}
+
+// read returns the content uncompressed, if it has at most limit bytes.
+func (c content) read(limit int64) ([]byte, error) {
+	switch {
+	case c.compressed:
+		return unpack(c.name, c.data, limit)
+	case int64(len(c.data)) > limit:
+		return nil, bounds.TooLarge(c.name, limit)
+	}
+	return c.data, nil
+}
 
 // memory opens the content of a file of a snapshot, which may be compressed.
 func memory(name string, data []byte) opener {
-	return func(limit int64) ([]byte, error) { return unpack(name, data, limit) }
+	return func(int64) (content, error) { return content{name, data, bytes.HasPrefix(data, gzipMagic)}, nil }
 }
 
 // plain opens a content that is not compressed.
 func plain(name string, data []byte) opener {
-	return func(limit int64) ([]byte, error) {
-		if int64(len(data)) > limit {
-			return nil, bounds.TooLarge(name, limit)
-		}
-		return data, nil
-	}
+	return func(int64) (content, error) { return content{name, data, false}, nil }
 }
 
 // gzipMagic begins what gzip writes (RFC 1952).
 var gzipMagic = []byte{0x1f, 0x8b}
 
-// unpack uncompresses a file's content if it is compressed, once: a file is not compressed twice.
+// unpack uncompresses a file's content, once: a file is not compressed twice.
 func unpack(name string, data []byte, limit int64) ([]byte, error) {
-	if !bytes.HasPrefix(data, gzipMagic) {
-		return plain(name, data)(limit)
-	}
 	zip, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", name, err)
@@ -139,11 +173,12 @@ func (p Packed) Bytes() ([]byte, error) {
 
 // open opens a content that was received.
 func (p Packed) open(name string) opener {
-	return func(limit int64) ([]byte, error) {
+	return func(limit int64) (content, error) {
 		if p.size > limit {
-			return nil, bounds.TooLarge(name, limit)
+			return content{}, bounds.TooLarge(name, limit)
 		}
-		return p.Bytes()
+		data, err := p.Bytes()
+		return content{name, data, false}, err
 	}
 }
 

@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +100,7 @@ func (d *directory) entry(name string, e fs.DirEntry, depth int) error {
 	}
 	file, err := d.add(name)
 	if err == nil && file != "" {
-		d.files[file] = func(limit int64) ([]byte, error) { return readFile(d.Root, name, limit) }
+		d.files[file] = func(limit int64) (content, error) { return readFile(d.Root, name, limit) }
 	}
 	return err
 }
@@ -119,28 +120,28 @@ func irregular(mode fs.FileMode) string {
 	return "not a regular file"
 }
 
-// readFile reads a file of a directory.
-func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
+// readFile reads a file of a directory, as it is there.
+func readFile(root *os.Root, name string, limit int64) (content, error) {
 	full := path.Join(root.Name(), name)
 	// Before it is opened: opening a named pipe waits for a writer.
 	info, err := root.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the snapshot: %w", err)
+		return content{}, fmt.Errorf("cannot read the snapshot: %w", err)
 	}
 	if mode := info.Mode().Type(); mode != 0 {
-		return nil, bounds.Errorf("%s is %s: a regular file was expected", full, irregular(mode))
+		return content{}, bounds.Errorf("%s is %s: a regular file was expected", full, irregular(mode))
 	}
 	f, err := root.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the snapshot: %w", err)
+		return content{}, fmt.Errorf("cannot read the snapshot: %w", err)
 	}
 	defer f.Close()
 	data, err := readUpTo(full, f, limit, info.Size())
 	switch {
 	case bounds.Is(err):
-		return nil, err
+		return content{}, err
 	case err != nil:
-		return nil, fmt.Errorf("cannot read %s: %w", full, err)
+		return content{}, fmt.Errorf("cannot read %s: %w", full, err)
 	}
-	return unpack(full, data, limit)
+	return content{full, data, bytes.HasPrefix(data, gzipMagic)}, nil
 }

@@ -208,7 +208,7 @@ func (n *Node) read(name string, open opener, size int64) ([]byte, error) {
 			left -= size
 		}
 	}
-	data, err := open(min(size, left+1))
+	data, err := open.read(min(size, left+1))
 	if err == nil {
 		n.total.files[name] = int64(len(data))
 	}

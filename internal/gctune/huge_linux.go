@@ -23,11 +23,14 @@ func inHugePages(size int64) {
 	if !asksForHugePages() || rationed() {
 		return
 	}
+	adviseHuge(size)
+	runtime.GC()
+}
+
+func adviseHuge(size int64) {
 	b := make([]byte, size)
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // an error changes nothing: pages stay small
 	runtime.KeepAlive(b)
-	b = nil
-	runtime.GC()
 }
 
 // asksForHugePages tells whether programs have to ask for huge pages, and get them.

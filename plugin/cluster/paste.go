@@ -62,7 +62,7 @@ var namespaceFlags = regexp.MustCompile(`^(?:kubectl \S+ )?(?:(?:-n|--namespace)
 // cutNamespace puts the namespace of such a flag before the name.
 func cutNamespace(text string) string {
 	m := namespaceFlags.FindStringSubmatch(text)
-	if m == nil || (m[1] == "") == (m[3] == "") {
+	if len(m) != 4 || (m[1] == "") == (m[3] == "") {
 		return text
 	}
 	namespace, name := m[1]+m[3], m[2]

@@ -129,8 +129,8 @@ func TestTables(t *testing.T) {
 // At 80 columns nothing but commands and links may run over the edge.
 func TestWidth(t *testing.T) {
 	for name, r := range reports() {
-		lines := strings.Split(strings.TrimSuffix(render(t, "table", r, view(80)), "\n"), "\n")
-		for _, line := range lines {
+		for line := range strings.Lines(render(t, "table", r, view(80))) {
+			line = strings.TrimSuffix(line, "\n")
 			if plaintext.Width(line) > 80 && !strings.Contains(line, "kubectl ") && !strings.Contains(line, "https://") {
 				t.Errorf("%s: %d columns: %q", name, plaintext.Width(line), line)
 			}

@@ -125,7 +125,8 @@ func TestReversePathFilterAgainstTheKernel(t *testing.T) {
 		for all := range 3 {
 			for own := range 3 {
 				for mark := range 2 {
-					if cases++; !testutil.OneIn(5, cases) {
+					cases++
+					if !testutil.OneIn(5, cases) {
 						continue
 					}
 					name := fmt.Sprintf("%s; all %d, own %d, src_valid_mark %d", p.name, all, own, mark)

@@ -172,8 +172,8 @@ func TestNothingStaysOfAKilledFollower(t *testing.T) {
 	untouched(t, pod, root, before)
 }
 
-// Who reads the node meanwhile, as the agent does, is not led astray by the table: the walk knows that it does nothing to
-// a packet, by the kernel's messages and by nft's listing.
+// Who reads the node meanwhile, as the agent does, is not led astray by the table: the walk knows that it does nothing
+// to a packet, by the kernel's messages and by nft's listing.
 func TestTheTableIsNothingToAWalk(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter", "sysctl") {
 		return
@@ -182,12 +182,15 @@ func TestTheTableIsNothingToAWalk(t *testing.T) {
 	run(t, nil, "ip -6 addr add fd00:46::1/64 dev veth1 nodad", "ip -6 addr add fd00:48::1/64 dev veth2 nodad",
 		"sysctl -qw net.ipv6.conf.all.forwarding=1")
 	web6, client6 := netip.MustParseAddrPort("[fd00:48::9]:8080"), netip.MustParseAddr("fd00:46::9")
+	client4 := netip.MustParseAddr("10.246.1.9")
 	trace, err := traceRules(t.TempDir(), kerneltrace.Flows{
 		Servers: []kerneltrace.End{
-			{Protocol: unix.IPPROTO_TCP, At: podAt}, {Protocol: unix.IPPROTO_UDP, At: podAt},
-			{Protocol: unix.IPPROTO_TCP, At: web6}, {Protocol: unix.IPPROTO_UDP, At: web6},
+			{Protocol: unix.IPPROTO_TCP, At: podAt},
+			{Protocol: unix.IPPROTO_UDP, At: podAt},
+			{Protocol: unix.IPPROTO_TCP, At: web6},
+			{Protocol: unix.IPPROTO_UDP, At: web6},
 		},
-		Clients: []netip.Addr{netip.MustParseAddr("10.246.1.9"), client6}, Tunnels: []uint16{8472},
+		Clients: []netip.Addr{client4, client6}, Tunnels: []uint16{8472},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -217,14 +220,15 @@ func TestTheTableIsNothingToAWalk(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range []netfilter.Packet{
-			{Family: netfilter.IPv4, Proto: netfilter.TCP, Src: netip.MustParseAddr("10.246.1.9"), Dst: podAt.Addr(), DstPort: 8080},
+			{Family: netfilter.IPv4, Proto: netfilter.TCP, Src: client4, Dst: podAt.Addr(), DstPort: 8080},
 			{Family: netfilter.IPv6, Proto: netfilter.UDP, Src: client6, Dst: web6.Addr(), DstPort: 8080},
-			{Family: netfilter.IPv4, Proto: netfilter.UDP, Src: netip.MustParseAddr("10.246.1.9"), Dst: podAt.Addr(), DstPort: 8472},
+			{Family: netfilter.IPv4, Proto: netfilter.UDP, Src: client4, Dst: podAt.Addr(), DstPort: 8472},
 		} {
 			p.In = "veth1"
 			res := netfilter.NewWalker(s.Rules, s.Host, nil).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: p},
 				netfilter.Options{})
-			if len(res.Uncertain) > 0 || len(res.Outcomes) != 1 || res.Outcomes[0].End != netfilter.Sent || !res.Outcomes[0].Certain {
+			if len(res.Uncertain) > 0 || len(res.Outcomes) != 1 || res.Outcomes[0].End != netfilter.Sent ||
+				!res.Outcomes[0].Certain {
 				t.Errorf("%s: %v: %+v", rules, p.Dst, res)
 			}
 		}

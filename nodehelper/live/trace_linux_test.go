@@ -83,7 +83,11 @@ func TestPacketsThatOthersTrace(t *testing.T) {
 	chain filter { type filter hook output priority 0; udp dport 53 counter; tcp dport 80 counter; tcp dport 80 accept; }
 }
 table inet svcproxy-trace-0 {
-	chain output { type filter hook output priority -400; tcp dport 80 meta nftrace set 1; udp dport 53 meta nftrace set 1; }
+	chain output {
+		type filter hook output priority -400
+		tcp dport 80 meta nftrace set 1
+		udp dport 53 meta nftrace set 1
+	}
 }
 `)
 	testutil.Echo(t, nil, "udp", "127.0.0.1:53")
@@ -109,7 +113,7 @@ table inet svcproxy-trace-0 {
 				return
 			case <-tick.C:
 			}
-			if c, err := net.Dial("tcp", "127.0.0.1:80"); err == nil { //nolint:noctx // it is there
+			if c, err := net.Dial("tcp", "127.0.0.1:80"); err == nil {
 				c.Close()
 			}
 		}

@@ -293,10 +293,11 @@ func TestRestoredTraceTable(t *testing.T) {
 	if found = orphansOf(t, prog, want, false); !found[0].Removed {
 		t.Errorf("%+v", found)
 	}
-	testutil.Run(t, "table inet svcproxy-trace-4194399 {\nchain input { type filter hook input priority 0; policy drop; }\n"+
-		"set mine { type ipv4_addr; }\n}\n", "nft", "-f", "-")
+	const foreign = "{\nchain input { type filter hook input priority 0; policy drop; }\nset mine { type ipv4_addr; }\n}\n"
+	testutil.Run(t, "table inet svcproxy-trace-4194399 "+foreign, "nft", "-f", "-")
 	doubts := []string{"it has a set mine", "the policy of its chain input is drop"}
-	if found = orphansOf(t, prog, want, false); len(found) != 1 || found[0].Removed || !slices.Equal(found[0].Foreign, doubts) {
+	found = orphansOf(t, prog, want, false)
+	if len(found) != 1 || found[0].Removed || !slices.Equal(found[0].Foreign, doubts) {
 		t.Errorf("%+v", found)
 	}
 }

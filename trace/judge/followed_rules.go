@@ -122,7 +122,8 @@ func packetOf(s *snapshot.Traced) string {
 // cameOut tells whether packets of any connection have come to the endpoint's node itself, or out of a tunnel there.
 func (w *watched) cameOut() bool {
 	saw := w.Nodes[w.to.Node]
-	return saw.Others > 0 || slices.ContainsFunc(saw.Sights, func(s snapshot.Sight) bool { return s.Pod == "" && !s.Answer }) ||
+	return saw.Others > 0 ||
+		slices.ContainsFunc(saw.Sights, func(s snapshot.Sight) bool { return s.Pod == "" && !s.Answer }) ||
 		slices.ContainsFunc(saw.Traced, func(s snapshot.Traced) bool { return s.Pod == "" && !s.Outer && !s.Answer })
 }
 
@@ -160,8 +161,8 @@ func (w *watched) beforeTunnelEnd() (f fate, ok bool) {
 	return f, true
 }
 
-// noTunnelPacket says that the endpoint's node has seen no packet of a tunnel that carries the request, which left by an
-// interface; "" where that is no tunnel, and where the node may have missed it.
+// noTunnelPacket says that the endpoint's node has seen no packet of a tunnel that carries the request, which left by
+// an interface; "" where that is no tunnel, and where the node may have missed it.
 func (w *watched) noTunnelPacket(by string) string {
 	saw, client := w.Nodes[w.to.Node], w.stateOf(w.client, "")
 	if client == nil || client.Host == nil || len(w.Tunnels[w.to.Node]) == 0 || saw.Untraced[""] != "" ||

@@ -22,8 +22,8 @@ func readWith(tables ...*netfilter.Table) *nodestate.State {
 	return &nodestate.State{Rules: rs}
 }
 
-// The kernel's trace names the rule that loses connections on the endpoint's node, in its pod and before a tunnel's end;
-// where it names none, no rule is blamed.
+// The kernel's trace names the rule that loses connections on the endpoint's node, in its pod and before a tunnel's
+// end; where it names none, no rule is blamed.
 func TestTheRuleThatTheKernelNames(t *testing.T) {
 	const a, b, web, client = "a", "b", "shop/web", "shop/client"
 	at, frontend := netip.MustParseAddrPort("10.244.2.9:8080"), netip.MustParseAddrPort("10.96.0.10:80")

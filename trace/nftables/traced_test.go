@@ -9,8 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// A rule that only has the kernel trace packets does nothing to them, whatever it matches; one that does more is read as
-// any other.
+// A rule that only has the kernel trace packets does nothing to them, whatever it matches; one that does more is read
+// as any other.
 func TestARuleThatOnlyTraces(t *testing.T) {
 	const (
 		bytes = `{"match":{"op":"==","left":{"payload":{"base":"th","offset":240,"len":8}},"right":69}}`

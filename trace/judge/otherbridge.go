@@ -64,7 +64,7 @@ func (p *pathCase) atOtherBridge(subject string, endpoints []string, m *misport)
 		actual: "does not get there", predicate: true, message: m.why, evidence: say(m.evidence...),
 		remedy: report.Remedy{
 			Text: "find out what has done it (a CNI whose bridge has another name now, a script, a person), or restart the " +
-				"pod: the CNI makes its port anew; at once:",
+				"pod: the CNI makes its port again; at once:",
 			Commands: []report.Command{m.fix},
 		},
 	}

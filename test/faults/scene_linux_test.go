@@ -227,7 +227,7 @@ in_remote() { nsenter --net=/proc/$RPID/ns/net "$@"; }
 in_third() { nsenter --net=/proc/$QPID/ns/net "$@"; }
 in_lan() { nsenter --net=/proc/$LANPID/ns/net "$@"; }
 # touch_all: everybody has what it needs for connections
-touch_all() { for i in $(seq 30); do in_pod timeout 1 bash -c ": </dev/tcp/$S/80"; done; }
+touch_all() { for i in $(seq 30); do in_pod timeout 1 bash -c ": </dev/tcp/$S/80" || true; done; }
 # wait_for PATTERN COMMAND...: until the command prints it; for ten seconds at most
 wait_for() {
 	local pattern="$1"

@@ -131,7 +131,7 @@ var headerConds = map[string]op.Cond{
 // for, but none of its fields (nft_exthdr.c).
 func header(h *syntax.Header) (*expr, bool) {
 	if h.Kind == "tcp option" && h.Name == "maxseg" && h.Field == "size" {
-		return &expr{field: needs(op.HasMSS, between(16, "the TCP options", op.MSS))}, true //nolint:mnd // bits
+		return &expr{field: needs(op.HasMSS, between(16, "the TCP options", op.MSS))}, true
 	}
 	need, ok := headerConds[h.Kind]
 	if !ok {

@@ -110,8 +110,8 @@ func unpack(name string, data []byte, limit int64) ([]byte, error) {
 	return out, nil
 }
 
-// sizeToldBy returns the uncompressed size of what gzip has written: its last four bytes (RFC 1952, ISIZE). They are not
-// trusted beyond the largest compression ratio of deflate.
+// sizeToldBy returns the uncompressed size of what gzip has written: its last four bytes (RFC 1952, ISIZE). They are
+// not trusted beyond the largest compression ratio of deflate.
 func sizeToldBy(data []byte) int64 {
 	const most = 1032
 	return min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))

@@ -13,9 +13,9 @@ import (
 )
 
 // inHugePages has the kernel back the first size bytes of the heap by pages of 2 MiB in place of 4 KiB. To get memory
-// from the kernel in small pages took a third of a run's processor time, in a virtual machine more than half. Debian and
-// Ubuntu give huge pages to those that ask (transparent_hugepage/enabled is "madvise"). Where everybody has them, or
-// nobody, nothing is done, nor where memory counts that nothing has touched.
+// from the kernel in small pages took a third of a run's processor time, in a virtual machine more than half. Debian
+// and Ubuntu give huge pages to those that ask (transparent_hugepage/enabled is "madvise"). Where everybody has them,
+// or nobody, nothing is done, nor where memory counts that nothing has touched.
 //
 // Go's heap is contiguous and grows from its beginning: the memory of a large allocation is the heap's again after a
 // collection, and the kernel remembers what it was told of it. Nothing touches it, so that it takes none.
@@ -23,14 +23,9 @@ func inHugePages(size int64) {
 	if !asksForHugePages() || rationed() {
 		return
 	}
-	adviseHuge(size)
+	// An error changes nothing: pages stay small.
+	_ = unix.Madvise(make([]byte, size), unix.MADV_HUGEPAGE)
 	runtime.GC()
-}
-
-func adviseHuge(size int64) {
-	b := make([]byte, size)
-	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // an error changes nothing: pages stay small
-	runtime.KeepAlive(b)
 }
 
 // asksForHugePages tells whether programs have to ask for huge pages, and get them.

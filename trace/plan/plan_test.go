@@ -36,8 +36,8 @@ func TestCheck(t *testing.T) {
 			f.Address = netip.MustParseAddrPort("0.0.0.0:80")
 		}),
 		`the protocol "tcp" is not one of`: front(func(f *Frontend) { f.Protocol = "tcp" }),
-		"an affinity of -1 seconds":     front(func(f *Frontend) { f.Affinity = -1 }),
-		"belong together":               front(func(f *Frontend) { f.ForPods = nil }),
+		"an affinity of -1 seconds":        front(func(f *Frontend) { f.Affinity = -1 }),
+		"belong together":                  front(func(f *Frontend) { f.ForPods = nil }),
 		"the source range fd00::/8 is of": front(func(f *Frontend) {
 			f.Ranges = []netip.Prefix{
 				netip.MustParsePrefix("fd00::/8"),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -141,16 +142,21 @@ func (s *Snapshot) readKind(c *Cluster, k *kind) (file string, err error) {
 	return "", nil
 }
 
+// decodedInParts is up to how many bytes a list is decoded as it is read: those of some 10,000 Services. Of a larger
+// one that is wrong at its end, what was decoded in vain would take too much time and memory.
+const decodedInParts = 32 << 20
+
 // readObjects reads a file of the cluster.
 func (s *Snapshot) readObjects(c *Cluster, k *kind, name string, o opener) error {
 	f := objects
 	if path.Ext(name) != ".json" {
 		f = objectsIn
-	} else if r, err := o.parts(f.size); err == nil {
-		// A large list is decoded as it is read. What is wrong with one is told from the whole.
+	} else if r, err := o.parts(decodedInParts); err == nil {
+		// What is wrong with a list is told from the whole. Before that, what was decoded of it makes room.
 		if k.stream(c, bounds.ClusterJSON.Reader("it", r)) == nil {
 			return nil
 		}
+		runtime.GC()
 	}
 	data, err := o.read(f.size)
 	if err != nil {

@@ -25,17 +25,23 @@ func (o opener) read(limit int64) ([]byte, error) {
 	return c.read(limit)
 }
 
-// parts reads the file in parts, uncompressed, up to limit bytes. What is wrong with it read tells.
+// parts reads the file in parts, uncompressed, if it has at most limit bytes, as it says itself; it reads no more. What
+// is wrong with it read tells.
 func (o opener) parts(limit int64) (io.Reader, error) {
 	c, err := o(limit)
 	if err != nil {
 		return nil, err
 	}
 	var r io.Reader = bytes.NewReader(c.data)
+	size := int64(len(c.data))
 	if c.compressed {
 		if r, err = gzip.NewReader(r); err != nil {
 			return nil, err
 		}
+		size = sizeToldBy(c.data)
+	}
+	if size > limit {
+		return nil, bounds.TooLarge(c.name, limit)
 	}
 	return io.LimitReader(r, limit), nil
 }
@@ -77,10 +83,7 @@ func unpack(name string, data []byte, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", name, err)
 	}
-	// The last four bytes of gzip are the uncompressed size (RFC 1952, ISIZE). It is not trusted beyond the largest
-	// compression ratio of deflate.
-	const most = 1032
-	size := min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
+	size := sizeToldBy(data)
 	// Of several members it is that of the last. Then the rest is counted: what grows as it is read takes memory.
 	out, again, err := readSized(io.LimitReader(zip, limit+1), min(size, limit))
 	if again {
@@ -105,6 +108,13 @@ func unpack(name string, data []byte, limit int64) ([]byte, error) {
 			name)
 	}
 	return out, nil
+}
+
+// sizeToldBy returns the uncompressed size of what gzip has written: its last four bytes (RFC 1952, ISIZE). They are
+// not trusted beyond the largest compression ratio of deflate.
+func sizeToldBy(data []byte) int64 {
+	const most = 1032
+	return min(int64(binary.LittleEndian.Uint32(data[max(0, len(data)-4):])), most*int64(len(data)))
 }
 
 // readUpTo reads all of r; about size bytes are expected. The error is a [bounds.Error] if there are more than limit.

@@ -40,10 +40,10 @@ func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 
 // style is what a printer prints for. Whoever asks for colours in a pipe has a pager behind it, which shows what is
 // printed on the terminal of standard error.
-func (env *environment) style(p *print.Printer) terminal.Style {
-	s := env.out.Style()
+func (e *environment) style(p *print.Printer) terminal.Style {
+	s := e.out.Style()
 	if s.Width == 0 && p.Color == print.ColorAlways {
-		s.Width = env.errOut.Style().Width
+		s.Width = e.errOut.Style().Width
 	}
 	return s
 }

@@ -29,8 +29,5 @@ func (n *Network) Unrouted(a netip.Addr) bool {
 			return false
 		}
 	}
-	if slices.ContainsFunc(f.localNets, func(x localNet) bool { return x.prefix.Contains(a) }) {
-		return false
-	}
-	return true
+	return !slices.ContainsFunc(f.localNets, func(x localNet) bool { return x.prefix.Contains(a) })
 }

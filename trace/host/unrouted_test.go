@@ -21,8 +21,10 @@ func TestUnrouted(t *testing.T) {
 	}{
 		{"no route", one, "10.0.0.1", true},
 		{"its route", one, "10.0.0.2", false},
-		{"a local network", `[{"type":"local","dst":"10.0.0.0/24","dev":"lo","table":"local","scope":"host","flags":[]}]`,
-			"10.0.0.1", false},
+		{
+			"a local network", `[{"type":"local","dst":"10.0.0.0/24","dev":"lo","table":"local","scope":"host","flags":[]}]`,
+			"10.0.0.1", false,
+		},
 		{"an interface that is down", one, "10.1.0.1", false},
 		{"no address of the node", one, "10.0.0.3", false},
 		{"the table main alone", `[{"dst":"10.0.0.0/24","dev":"eth0","flags":[]}]`, "10.0.0.1", false},

@@ -142,8 +142,8 @@ func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 	return o
 }
 
-// answeredAt tells whether answers to an address come back to the node: others know it as the Node's, or it is one of the
-// interface that packets leave by.
+// answeredAt tells whether answers to an address come back to the node: others know it as the Node's, or it is one of
+// the interface that packets leave by.
 func (n *node) answeredAt(a netip.Addr, dev string) bool {
 	return a.IsValid() && (n.cluster.ofNode(a) == n.Name || slices.Contains(n.net.AddressesOn(dev), a))
 }

@@ -56,8 +56,8 @@ func payloadLength(c *netfilter.Context) op.Bounds {
 	return op.Bounds{Low: b.Low - min(b.Low, header), High: b.High - min(b.High, header)}
 }
 
-// skbLength is that of what the kernel has at a hook: at those of devices and bridges a link-layer header, or what fills
-// a short frame, may be a part of it.
+// skbLength is that of what the kernel has at a hook: at those of devices and bridges a link-layer header, or what
+// fills a short frame, may be a part of it.
 func skbLength(c *netfilter.Context) op.Bounds {
 	const linkHeader, shortFrame = 22, 60
 	b := op.Length(c)

@@ -80,8 +80,8 @@ func (b *builder) match(m *syntax.Match) bool {
 	return true
 }
 
-// readsOneWay tells whether a list of flags on the right is one value: what is read from the kernel says so, and so does
-// a mask on the left.
+// readsOneWay tells whether a list of flags on the right is one value: what is read from the kernel says so, and so
+// does a mask on the left.
 func (b *builder) readsOneWay(m *syntax.Match) bool {
 	left, isBinary := m.Left.(*syntax.Binary)
 	return b.ruleset.Complete || isBinary && left.Op == "&"

@@ -328,7 +328,7 @@ var hostile = []struct {
 			t.Fatal(err)
 		}
 		return file(t, func(w io.Writer) { w.Write(data); w.Write(data) }) //nolint:errcheck // a buffer
-	}, "goes on after the end of its archive"},
+	}, "continues after the end of its archive"},
 	{"10 GB of zeros behind an archive", func(t *testing.T) string {
 		t.Helper()
 		one := archive(func(*tar.Writer) {})(t)

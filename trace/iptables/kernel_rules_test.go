@@ -135,6 +135,12 @@ pif -m physdev ! --physdev-in veth9
 -m helper --helper ftp
 -m helper ! --helper ftp
 -m limit --limit 5/sec
+-m tos --tos 0x00/0xff
+-m tos ! --tos 0x10/0x3f
+pif -m devgroup --src-group 0
+pif -m devgroup ! --src-group 0x0
+fot -m devgroup --dst-group 0x7
+fot -m devgroup ! --dst-group 0x7
 -m length --length 0:10
 -m ttl --ttl-gt 70
 -m ttl --ttl-gt 1

@@ -236,7 +236,7 @@ func TestWalk(t *testing.T) {
 			name: "two unknowns, one of which matters", tables: []*Table{
 				filter(fwd(Drop, []Op{unknown("a"), verdict(Accept)}, []Op{unknown("b"), verdict(Drop)})),
 			},
-			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD rule 2; ?sent 10.96.0.1", unsure: 1,
+			to: vip, want: "?dropped 10.96.0.1 by filter FORWARD policy; ?sent 10.96.0.1", unsure: 1,
 		},
 		{
 			name: "an unknown target", tables: []*Table{

@@ -421,8 +421,8 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"peers": "nothing is taken over with it", "unread": "compared", "whole": "of a part of a node, which no agent reads",
 		}},
 		{reflect.TypeFor[Cluster](), map[string]string{
-			"Cluster": "compared", "index": "each path of it", "services": "of Cluster", "endpoints": "each origin of it",
-			"onNodes": "compared where Host goes by it", "onNode": "each origin of it", "nodesAt": "of Cluster",
+			"Cluster": "compared", "index": "each path of it", "services": "of Cluster",
+			"endpoints": "each origin of it, and compared where Host goes by it", "onNode": "each origin of it", "nodesAt": "of Cluster",
 			"podNets": "of Cluster", "pods": "of Cluster", "podNames": "of Cluster", "podsByName": "of Cluster",
 			"podSpaces": "of Cluster", "proxyPods": "of Cluster", "twice": "of the node alone",
 			"rangesTwice": "of the node alone", "configs": "of Cluster",

@@ -18,7 +18,7 @@ import (
 
 // The number of cases, and the seed of the first rule set, unless the environment says otherwise.
 const (
-	casesVariable, defaultCases = "SVCPROXY_DIFF_CASES", 10_000
+	casesVariable, defaultCases = "SVCPROXY_DIFF_CASES", 6_000
 	seedVariable, defaultSeed   = "SVCPROXY_DIFF_SEED", 1
 )
 

@@ -67,7 +67,8 @@ func TestMessages(t *testing.T) {
 			Kind: unix.NFT_TRACETYPE_RULE, Verdict: "jump", To: "endpoint",
 		},
 	} {
-		if want.Source, want.Destination = from, to; events[i] != want {
+		want.Source, want.Destination, want.Protocol = from, to, unix.IPPROTO_TCP
+		if events[i] != want {
 			t.Errorf("event %d is %+v, want %+v", i, events[i], want)
 		}
 	}

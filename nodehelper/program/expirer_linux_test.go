@@ -173,7 +173,7 @@ func TestNoExpirerIsSaid(t *testing.T) {
 		prog := untimed(t, t.TempDir())
 		prog.o.Expirer = argv
 		r, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a"))
-		const want = "the path stays after its time, until kubectl svcproxy cleanup: "
+		const want = "the path stays beyond its time, until kubectl svcproxy cleanup removes it: "
 		if err != nil || !strings.Contains(strings.Join(r.Notes, " "), want) {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
@@ -299,7 +299,7 @@ func TestAnExpirerThatEndsWithTheContainerIsSaid(t *testing.T) {
 	req := params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a")
 	req.DryRun = true
 	r, err := prog.Apply(t.Context(), req)
-	if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "would stay after its time: ") ||
+	if err != nil || !strings.Contains(strings.Join(r.Notes, " "), "would stay beyond its time: ") ||
 		!strings.Contains(strings.Join(r.Notes, " "), "sys/fs/cgroup") {
 		t.Errorf("before: %q %v", r.Notes, err)
 	}

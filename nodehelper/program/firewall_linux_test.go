@@ -248,7 +248,7 @@ func TestUsedByOthersMeanwhile(t *testing.T) {
 		},
 		"a chain of theirs": {
 			do: []string{"ip6tables-nft -t nat -N THEIRS"}, stay: "chain THEIRS",
-			said: []string{"table ip6 nat stays: it was made for this path, and others have chains, sets or objects in it"},
+			said: []string{"table ip6 nat stays: it was created for this path, and others have chains, sets or objects in it"},
 		},
 		"a set": {
 			do: []string{"nft add set ip nat theirs { type ipv4_addr ; }"}, stay: "set theirs",
@@ -263,7 +263,7 @@ func TestUsedByOthersMeanwhile(t *testing.T) {
 		},
 		"a table that is dormant": {
 			do: []string{"nft add table ip filter { flags dormant ; }"}, stay: "flags dormant",
-			said: []string{"table ip filter stays: it was made for this path, and it has flags"},
+			said: []string{"table ip filter stays: it was created for this path, and it has flags"},
 		},
 		"a chain that is renamed": {
 			do:   []string{"nft rename chain ip filter FORWARD WALL", "nft chain ip filter WALL { policy drop ; }"},
@@ -294,7 +294,7 @@ func TestUsedByOthersMeanwhile(t *testing.T) {
 			},
 			stay: "map theirs",
 			said: []string{
-				"chain SVCPROXY-0123abcd-DROP of table ip filter stays, without rules: something other than a rule refers to it",
+				"chain SVCPROXY-0123abcd-DROP of table ip filter stays, without rules: something else than a rule refers to it",
 				"table ip filter stays",
 			},
 		},

@@ -66,7 +66,7 @@ func (k nfConn) removeTable(ctx context.Context, v6 bool, name string, read func
 			return false, nil, err
 		}
 		if len(foreign) > 0 {
-			left = []string{fmt.Sprintf("table %s %s stays, and our rules in it have no effect: others have made or changed "+
+			left = []string{fmt.Sprintf("table %s %s stays, and our rules in it have no effect: others have created or changed "+
 				"its chains %s", ipName(v6), table, strings.Join(foreign, ", "))}
 			return true, nil, nil
 		}

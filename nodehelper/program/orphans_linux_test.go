@@ -313,7 +313,7 @@ func TestDeviceWithoutARecord(t *testing.T) {
 	testutil.Run(t, "", "ip", "address", "add", "192.0.2.129/25", "dev", "svcproxy-ipvs")
 	prog := newProgrammer(t, t.TempDir())
 	const id = "ipvs svcproxy-ipvs"
-	why := []string{"it is a bridge, and no dummy", "192.0.2.129/25 is bound to it, and program binds addresses alone"}
+	why := []string{"it is a bridge, not a dummy", "192.0.2.129/25 is bound to it, and program binds addresses alone"}
 	found := orphansOf(t, prog, []string{id}, false)
 	if len(found) != 1 || found[0].ID != id || !slices.Equal(found[0].Foreign, why) || found[0].Removed ||
 		found[0].What != "IPVS: the device svcproxy-ipvs with 2 addresses, and 0 virtual servers at them" {
@@ -460,7 +460,7 @@ func TestLeftOverOfAnotherModeIsInTheWay(t *testing.T) {
 				there := testutil.Listing(t, testutil.Rules...)
 				_, err := newProgrammer(t, prog.o.Root).Apply(t.Context(),
 					params(web(0, "10.244.2.2:8080"), next.mode, next.backend, "b"))
-				if err == nil || !strings.Contains(err.Error(), "is there already, and no record") {
+				if err == nil || !strings.Contains(err.Error(), "already exists, and no record") {
 					t.Errorf("programmed beside it: %v", err)
 				}
 				if got := testutil.Listing(t, testutil.Rules...); got != there {

@@ -103,7 +103,7 @@ func TestNoUpdateAfterTheTime(t *testing.T) {
 	time.Sleep(time.Second)
 	for _, endpoint := range []string{"10.244.1.1:8080", "10.244.2.2:8080"} {
 		req.Plan = web(0, endpoint)
-		if r, err := prog.Apply(t.Context(), req); err == nil || !strings.Contains(err.Error(), "is over since") {
+		if r, err := prog.Apply(t.Context(), req); err == nil || !strings.Contains(err.Error(), "cannot be extended") {
 			t.Errorf("%s: %+v %v", endpoint, r, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestNoOtherProcessIsEnded(t *testing.T) {
 			Version: recordVersion, Mode: wire.NFTables, Plan: *web(0, "10.244.1.1:8080"), Holder: other,
 			Expirer: &Process{PID: pid},
 		}
-		if err := r.check(); err == nil || !strings.Contains(err.Error(), "a process that cannot be") {
+		if err := r.check(); err == nil || !strings.Contains(err.Error(), "an impossible process") {
 			t.Errorf("the expirer %d: %v", pid, err)
 		}
 	}

@@ -97,7 +97,9 @@ func TestRulesThatAreFlushed(t *testing.T) {
 			if told == "0" {
 				t.Error("seen twice: no path is wrong")
 			}
-			again := c.agent(t)
+			restarted := capture(t, name, "node1") // the fake client gives the same objects to everybody who watches
+			restarted.node = c.node
+			again := restarted.agent(t)
 			look(t, again, 0)
 			if got := wrong(again); got != "0" {
 				t.Errorf("after its start, seen once: %s paths are wrong", got)

@@ -309,7 +309,7 @@ func TestProgramRefusals(t *testing.T) {
 	}{
 		{[]string{app, "--node", node}, "give --yes where there is no terminal"},
 		{[]string{app + "-headless", "--node", node, "--yes"}, "it is headless"},
-		{[]string{app, "--yes"}, "say which with --node NODE"},
+		{[]string{app, "--yes"}, "name it with --node NODE"},
 		{[]string{app, "--node", "nowhere", "--yes"}, `there is no node "nowhere"`},
 		{[]string{app, "--node", node, "--yes", "--ttl", "25h"}, "--ttl 25h0m0s: it may be 1s to 24h"},
 		{[]string{app, "--node", node, "--yes", "--mode", "ebpf"}, `--mode "ebpf": it may be iptables`},

@@ -39,12 +39,13 @@ func TestKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	prog := newProgrammer(t, root)
 	half, killings := 0, testutil.Count(t, testutil.Kills, 40)
+	within := lifetime(t, prog, 150*time.Millisecond)
 	for i := range killings {
 		w := modes[random.IntN(len(modes))]
 		if random.IntN(4) == 0 {
 			w.mode, w.backend = wire.Userspace, wire.BackendNFT
 		}
-		kill(t, root+" "+w.mode+" "+w.backend, time.Duration(random.IntN(150))*time.Millisecond)
+		kill(t, root+" "+w.mode+" "+w.backend, time.Duration(random.Int64N(int64(within))))
 		// A program that it ran may continue, with the lock that it has inherited.
 		if testutil.Listing(t, testutil.Rules...) != before {
 			half++
@@ -63,6 +64,22 @@ func TestKilled(t *testing.T) {
 	if half < killings/10 {
 		t.Errorf("only %d of %d were killed with something on the node", half, killings)
 	}
+}
+
+// lifetime is the longest that a child lives before it is killed: where the machine is busy, longer than the least, so
+// that it gets as far as to change something.
+func lifetime(t *testing.T, prog *Programmer, least time.Duration) time.Duration {
+	t.Helper()
+	req := params(web(0, "10.244.1.1:8080"), wire.IPTables, wire.BackendNFT, "a")
+	begin := time.Now()
+	if _, err := prog.Apply(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begin)
+	if _, err := prog.Undo(t.Context(), wire.UndoMine); err != nil {
+		t.Fatal(err)
+	}
+	return max(least, 3*took)
 }
 
 // kill starts a process that does what spec says, and kills it some time later. Until then it must not fail.

@@ -155,13 +155,14 @@ func TestKilledBesideWriters(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	found, killings := map[string]int{}, testutil.Count(t, testutil.Kills, 12)
+	within := lifetime(t, prog, 600*time.Millisecond)
 	var slowest time.Duration
 	for i := range killings {
 		w := modes[i%len(modes)]
 		if i%7 == 6 {
 			w.mode, w.backend = wire.Userspace, []string{wire.BackendNFT, wire.BackendLegacy}[random.IntN(2)]
 		}
-		kill(t, root+" "+w.mode+" "+w.backend, time.Duration(random.IntN(600))*time.Millisecond)
+		kill(t, root+" "+w.mode+" "+w.backend, time.Duration(random.Int64N(int64(within))))
 		begin := time.Now()
 		undone, err := prog.Undo(t.Context(), wire.UndoDead)
 		if err != nil {

@@ -270,7 +270,8 @@ func reused(t *testing.T) {
 	for range 3 { // until all are known
 		ask("10.96.0.1:53")
 	}
-	if p := ask("10.96.0.1:53"); !strings.Contains(p.List[0].Error, "connection tracking already has an entry for each of") {
+	const taken = "connection tracking already has an entry for each of"
+	if p := ask("10.96.0.1:53"); !strings.Contains(p.List[0].Error, taken) {
 		t.Errorf("no port was left: %+v", p)
 	}
 }

@@ -173,10 +173,11 @@ step_fuzz() {
 }
 
 # Packages whose tests compute for minutes, or send thousands of packets one after another, and take up to ten times as
-# long under the race detector, or that measure memory, which it takes itself: all of each runs without it (step_compute). Under it runs what does things side by side.
+# long under the race detector, or that measure memory, which it takes itself: all of each runs without it
+# (step_compute). Under it runs what does things side by side.
 computing=(
-	internal/gctune plugin/command test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend
-	trace/judge trace/snapshot
+	internal/gctune plugin/command test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter
+	trace/endtoend trace/judge trace/snapshot
 )
 # PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
 # family of rules with its faults; no search through all inputs.

@@ -37,8 +37,7 @@ var (
 	_ = register(kind{
 		code: endtoend.EndpointListensElse, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("let the process listen at the pod's address, or at all addresses (0.0.0.0, [::]), and at the " +
-			"Service's " +
-			"targetPort; or change the targetPort to where it listens"),
+			"Service's targetPort; or change the targetPort to where it listens"),
 	})
 	_ = register(kind{
 		code: endtoend.BacklogFull, severity: mismatch, scope: onPath, by: segments,
@@ -58,9 +57,7 @@ var (
 	_ = register(kind{
 		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("the CNI plugin sets a pod's routes when the pod is created: delete the pod, so that it is created " +
-			"again; " +
-			"if it " +
-			"comes back without a route, look at the CNI plugin's configuration and log"),
+			"again; if it comes back without a route, look at the CNI plugin's configuration and log"),
 	})
 	_ = register(kind{
 		code: endtoend.EndpointNodeDrops, severity: mismatch, scope: onPath, by: segments,
@@ -71,8 +68,7 @@ var (
 	_ = register(kind{
 		code: endtoend.EndpointNodeNoRoute, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("the endpoint's node does not reach the pod's interface: restart the CNI plugin's pod there, or " +
-			"delete " +
-			"the endpoint's pod, so that its interface and route are created again"),
+			"delete the endpoint's pod, so that its interface and route are created again"),
 	})
 	_ = register(kind{
 		code: endtoend.TunnelPeerMissing, severity: mismatch, scope: onPath, by: segments,
@@ -95,14 +91,12 @@ var (
 	_ = register(kind{
 		code: endtoend.EndToEndWrongNeighbour, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("remove the entry, so that the kernel asks for the address; where a CNI sets it (flannel), " +
-			"restart " +
-			"the CNI's pod on that node"),
+			"restart the CNI's pod on that node"),
 	})
 	_ = register(kind{
 		code: endtoend.LinkMTUDiffers, severity: warning, scope: onPath, by: segments,
 		remedy: advice("give the interfaces of all nodes on one link the same MTU, and the pods' network no more than " +
-			"that " +
-			"less the tunnel's headers"),
+			"that less the tunnel's headers"),
 	})
 	_ = register(kind{
 		code: SegmentUnknown, severity: note, scope: onPath, by: segments,

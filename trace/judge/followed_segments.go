@@ -44,13 +44,7 @@ func observed(p *report.Path, to *endtoend.Endpoint, fates []fate) (found []issu
 		if s == nil {
 			continue
 		}
-		n := 0
-		for i := range fates {
-			if fates[i].passed > k {
-				n++
-			}
-		}
-		s.Seen = seenBy(fates, name, n)
+		s.Seen = seenBy(fates, name, countPassed(fates, k))
 		if s.Verdict == report.SegmentWrong && kinds[s.Code].severity == mismatch && stopped == nil && k < worst {
 			stopped = s
 		}

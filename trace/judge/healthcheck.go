@@ -218,8 +218,7 @@ var staleHealthChecks = &detector{stage: stageBackwards, node: func(n *node) []i
 		code: HealthCheckStale, subject: joinPorts(found, 4), expected: "a Service with this healthCheckNodePort or NodePort",
 		actual: "none",
 		message: "kube-proxy listens at a port that no Service has: it has not noticed that a Service was deleted, and a " +
-			"load " +
-			"balancer that asks there takes the node for one with endpoints",
+			"load balancer that asks there takes the node for one with endpoints",
 		evidence: say(snapshot.ListenFile + ": " + kubeproxy.Process + " at TCP port " + joinPorts(found, maxEvidence)),
 	}}
 }}

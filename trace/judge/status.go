@@ -180,8 +180,7 @@ var proxyStatus = &detector{stage: stageStatus, node: func(n *node) []issue {
 		out = append(out, issue{
 			code: NodeLeaving, subject: kubeproxy.Process, expected: "nodeEligible true", actual: "nodeEligible false",
 			message: "the node is draining: it is being deleted or marked for deletion; kube-proxy keeps working, and fails " +
-				"its " +
-				"health check so that load balancers send no new connections here",
+				"its health check so that load balancers send no new connections here",
 			evidence: say(drained(p)...),
 		})
 	}

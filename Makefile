@@ -77,11 +77,12 @@ recording: build ## Make the recording of a terminal that the README begins with
 	hack/recording.sh
 
 .PHONY: docs
-docs: ## Write docs/commands, the index of docs/findings.md and the JSON Schemas from the code
+docs: ## Write docs/commands, the index of docs/findings.md, the JSON Schemas and krew/svcproxy.yaml from their sources
 	@mkdir -p docs/commands
 	go run ./hack/reference docs/commands
 	go run ./hack/findings docs/findings.md
 	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json docs/status.schema.json
+	hack/krew-manifest.sh >krew/svcproxy.yaml
 
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)

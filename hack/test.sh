@@ -61,16 +61,20 @@ step_cross() {
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -trimpath -o /dev/null ./cmd/svcproxy-nodehelper
 }
 
-# The README shows what the plugin really prints.
+# The README shows what the plugin really prints, and krew/ what .krew.yaml says.
 step_readme() {
 	make --no-print-directory build
 	hack/update-readme.sh --check
+	hack/krew-manifest.sh | diff -u krew/svcproxy.yaml - || {
+		echo "krew/svcproxy.yaml is not what .krew.yaml says: make docs" >&2
+		return 1
+	}
 }
 
 step_vet() {
 	local dir system version flags
 	local -A archs=([darwin]=arm64 [windows]=amd64)
-	go vet -tags e2e,vm,bench,axe,rendered,prometheus ./...
+	go vet -tags e2e,vm,bench,axe,rendered,prometheus,fleet ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done

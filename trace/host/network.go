@@ -35,9 +35,9 @@ type Network struct {
 	tunnels     map[string]Tunnel          // the same of other tunnels
 	wireguards  map[string]*WireGuard      // by interface; nil where they were not collected
 
-	limits bool                // some route has a largest packet of its own
-	nodes  []netip.Addr        // the Node object's own addresses, sorted
-	others map[netip.Addr]bool // addresses of others, by the API
+	limits bool         // some route has a largest packet of its own
+	nodes  []netip.Addr // the Node object's own addresses, sorted
+	others *AddrMap     // addresses of others, by the API; nil for none
 	fam    [2]family
 }
 
@@ -130,7 +130,11 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 	if _, ok := slices.BinarySearchFunc(n.nodes, a, netip.Addr.Compare); ok {
 		return true, true
 	}
-	return false, f.addrsKnown || n.others[a]
+	if f.addrsKnown {
+		return false, true
+	}
+	other, _ := n.others.Get(a)
+	return false, other
 }
 
 // Martian tells whether a packet that comes in by dev is refused for its destination, a loopback address. IPv4 accepts

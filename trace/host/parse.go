@@ -36,9 +36,9 @@ type Files struct {
 // WithAPI returns the network with what the API knows of addresses: own are the InternalIPs of the Node object's
 // status, which are the node's own even where ip-addr.json was not collected (an ExternalIP must not be among them:
 // clouds translate it before packets reach the node); others are the addresses of pods that have their own, and of
-// other nodes, which are not the node's own even where ip-addr.json was not collected. The map is retained, and not
-// changed.
-func (n *Network) WithAPI(own []netip.Addr, others map[netip.Addr]bool) *Network {
+// other nodes, which are not the node's own even where ip-addr.json was not collected. others is retained,
+// and not changed; nil for none.
+func (n *Network) WithAPI(own []netip.Addr, others *AddrMap) *Network {
 	out := *n
 	out.nodes, out.others = make([]netip.Addr, 0, len(own)), others
 	for _, a := range own {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -25,7 +26,7 @@ type Cluster struct {
 	index    *expect.Index
 	services map[types.NamespacedName]*corev1.Service
 	// endpoints are the addresses of every endpoint, and whether it is on a node, as opposed to outside the cluster.
-	endpoints map[netip.Addr]bool
+	endpoints *host.AddrMap
 	// onNode are the addresses of the endpoints on each node, with the names of their pods where these are told.
 	onNode   map[string]map[netip.Addr]string
 	nodesAt  map[netip.Addr][]string // the names of the Nodes that have an address, for tunnels too
@@ -115,13 +116,14 @@ func (c *Cluster) indexEndpoints() {
 	for _, s := range c.EndpointSlices {
 		count += len(s.Endpoints)
 	}
-	c.endpoints = make(map[netip.Addr]bool, count)
+	c.endpoints = host.NewAddrMap(count)
 	for _, s := range c.EndpointSlices {
 		for i := range s.Endpoints {
 			for _, text := range s.Endpoints[i].Addresses {
 				if a, err := netip.ParseAddr(text); err == nil {
 					onNode := s.Endpoints[i].NodeName != nil
-					c.endpoints[a] = c.endpoints[a] || onNode
+					known, _ := c.endpoints.Get(a)
+					c.endpoints.Set(a, known || onNode)
 					if onNode {
 						c.noteEndpoint(s, &s.Endpoints[i], a)
 					}
@@ -133,7 +135,7 @@ func (c *Cluster) indexEndpoints() {
 
 // hasEndpoint tells whether an address is that of an endpoint.
 func (c *Cluster) hasEndpoint(a netip.Addr) bool {
-	_, has := c.endpoints[a]
+	_, has := c.endpoints.Get(a)
 	return has
 }
 

@@ -106,7 +106,7 @@ func (n *node) findObject() error {
 // others are the addresses of endpoints on nodes; an endpoint on a node has either an address of its own or that node's
 // InternalIP (hostNetwork), so that but for this node's own they are none of its addresses. nil where the node's own
 // are not known.
-func (n *node) others() map[netip.Addr]bool {
+func (n *node) others() *host.AddrMap {
 	if !n.internalIP(true).IsValid() {
 		return nil
 	}

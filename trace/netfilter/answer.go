@@ -209,7 +209,7 @@ func (w *Walker) FollowPasses(s Start, o *Outcome) bool {
 // clear looks up the route of a packet of a class, and what is known of the class. local says that the packet has to
 // end at the node; where it is not known whether it does, it must be clear both ways.
 func (w *Walker) clear(k *class, back *Packet, local bool, to string) bool {
-	if w.linked(k.family) {
+	if w.linked[k.family] {
 		return false // chains of devices and bridges are not walked for a class
 	}
 	is, known := w.host.Local(back.Dst)
@@ -260,6 +260,19 @@ const maxClasses = 1 << 10
 
 // passage walks a packet of a class, of which no address and no port is known.
 func (w *Walker) passage(k *class) passage {
+	for i := range w.asked {
+		if a := &w.asked[i]; a.class == *k {
+			return a.passage
+		}
+	}
+	x := w.passageOf(k)
+	w.asked[w.oldest].class, w.asked[w.oldest].passage = *k, x
+	w.oldest = (w.oldest + 1) % len(w.asked)
+	return x
+}
+
+// passageOf is passage for one that was not asked for a moment ago.
+func (w *Walker) passageOf(k *class) passage {
 	if x, ok := w.classes[*k]; ok {
 		return x
 	}

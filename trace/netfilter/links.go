@@ -47,16 +47,10 @@ type (
 	attachedKey struct{ devs, what string }
 )
 
-// linked tells whether any chain is attached to a hook of a device or a bridge.
-func (w *Walker) linked(f Family) bool {
-	slots := w.slots[f]
-	return slices.ContainsFunc(slots[Ingress:], func(s []slot) bool { return len(s) > 0 })
-}
-
 // comeIn takes a packet of a neighbour through the hooks before the routing decision. It takes the slice over.
 func (w *Walker) comeIn(alive []branch, neighbour netip.Addr) []branch {
 	in := alive[0].pkt
-	if !w.linked(in.Family) || in.In == "" {
+	if !w.linked[in.Family] || in.In == "" {
 		return w.hook(Prerouting, alive, false)
 	}
 	layers := w.below(in.In, neighbour)
@@ -281,7 +275,7 @@ func (w *Walker) withinBridge(bridged []branch) {
 
 // goOut takes packets behind POSTROUTING through the hooks of the devices that they leave by. It takes the slice over.
 func (w *Walker) goOut(bs []branch) []branch {
-	if len(bs) == 0 || !w.linked(bs[0].pkt.Family) {
+	if len(bs) == 0 || !w.linked[bs[0].pkt.Family] {
 		return bs
 	}
 	var done []branch
@@ -330,7 +324,7 @@ func (w *Walker) outOfBridge(l *host.Layer, bs []branch) []branch {
 
 // byLo takes packets out by lo, and in again.
 func (w *Walker) byLo(bs []branch) []branch {
-	if len(bs) > 0 && w.linked(bs[0].pkt.Family) {
+	if len(bs) > 0 && w.linked[bs[0].pkt.Family] {
 		lo := &host.Layer{Devs: []string{"lo"}}
 		bs = w.atDevice(Egress, lo, setIfaces(bs, "", "lo"))
 		bs = w.atDevice(Ingress, lo, setIfaces(bs, "lo", ""))

@@ -72,7 +72,7 @@ func (w *Walker) Resolve(r *Resolution) Result {
 		return w.result()
 	}
 	alive = w.hook(Postrouting, w.hook(Output, alive, true), true)
-	if len(alive) > 0 && w.linked(p.Family) {
+	if len(alive) > 0 && w.linked[p.Family] {
 		alive = w.outBy(alive, r.Dev, r.Neighbour)
 	}
 	w.finish(alive, Sent)

@@ -4,6 +4,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -116,8 +117,10 @@ type Result struct {
 // Walker walks packets through one node's ruleset. A Walker is for one goroutine; several may share a linked Ruleset.
 type Walker struct {
 	host  *host.Network
-	lists []string // prefixes of the lists whose clients are known
-	slots map[Family][hooks][]slot
+	lists []string               // prefixes of the lists whose clients are known
+	slots [ARP + 1][hooks][]slot // by family
+	// linked tells of each family whether any chain is attached to a hook of a device or a bridge.
+	linked [ARP + 1]bool
 	// groups are the names that stand for one of several devices, by those.
 	groups map[string]string
 	port   func(bridge string, a netip.Addr) string // WithPorts; nil where nobody tells
@@ -148,6 +151,11 @@ type Walker struct {
 	routes    []RouteStep
 	offloads  []Ref // Result.Offloads
 	classes   map[class]passage
+	asked     [4]struct { // of them those that were asked for last: most are asked for again
+		class   class
+		passage passage
+	}
+	oldest    int // index into asked
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none
@@ -158,13 +166,14 @@ type Walker struct {
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
 func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOption) *Walker {
 	w := &Walker{
-		host: h, first: make([]branch, 0, 1), room: make([]branch, 0, roomOfWalk), slots: map[Family][hooks][]slot{},
+		host: h, first: make([]branch, 0, 1), room: make([]branch, 0, roomOfWalk),
 		groups: map[string]string{},
 		unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}, limits: defaults, memoAfter: memoAfter,
 	}
 	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent, OneOf: map[string][]string{}}
 	for _, f := range []Family{IPv4, IPv6, ARP} {
 		w.slots[f] = slotsOf(rs, f)
+		w.linked[f] = slices.ContainsFunc(w.slots[f][Ingress:], func(s []slot) bool { return len(s) > 0 })
 	}
 	for _, set := range options {
 		set(w)

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -63,8 +64,8 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 		onNode: map[string]map[netip.Addr]string{}, nodesAt: map[netip.Addr][]string{}, pods: map[string][]pod{},
 		proxyPods: map[string]*proxyPod{}, twice: map[netip.Addr]bool{},
 	}
-	var beside together
-	beside.do(c.indexEndpoints)
+	var beside parallel.Group
+	beside.Go(c.indexEndpoints)
 	c.index = expect.NewIndex(objects.EndpointSlices)
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
@@ -76,7 +77,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	c.podNets = podNetworksOf(objects.Nodes)
 	c.indexPods()
 	c.configs = kubeproxy.StoredConfigs(objects.ConfigMaps)
-	beside.wait()
+	beside.Wait()
 	return c
 }
 

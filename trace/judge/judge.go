@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -80,18 +81,18 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	mode := n.shown
 	out.Mode = &mode
 	var atLarge, unowned []issue
-	var beside together
+	var beside parallel.Group
 	if !req.PathsAlone {
-		beside.do(func() { atLarge = n.detect(stageRules, stageDuplicates, &req) })
+		beside.Go(func() { atLarge = n.detect(stageRules, stageDuplicates, &req) })
 	}
 	if req.Backwards && !req.NodeAlone {
-		beside.do(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
+		beside.Go(func() { unowned = n.detect(stageBackwards, stageBackwards, &req) })
 	}
 	var judged verdicts
 	if !req.NodeAlone {
 		judged = n.paths(&req)
 	}
-	beside.wait()
+	beside.Wait()
 	if !req.PathsAlone {
 		for _, is := range atLarge {
 			if is.code == ModeLeftover {
@@ -292,11 +293,11 @@ func (n *node) paths(req *Request) (all verdicts) {
 	parts := make([]struct{ paths, ignored verdicts }, (len(asked)+batch-1)/batch)
 	workers := make([]*worker, min(runtime.GOMAXPROCS(0), len(parts)))
 	var begun atomic.Int64 // parts
-	var judging together
+	var judging parallel.Group
 	for i := range workers {
 		w := n.newWorker(req, known != nil)
 		workers[i] = w
-		judging.do(func() {
+		judging.Go(func() {
 			for at := begun.Add(1) - 1; at < int64(len(parts)); at = begun.Add(1) - 1 {
 				for _, svc := range asked[at*batch : min(int(at+1)*batch, len(asked))] {
 					if reason, why := n.ignored(svc); reason != "" {
@@ -308,7 +309,7 @@ func (n *node) paths(req *Request) (all verdicts) {
 			}
 		})
 	}
-	judging.wait()
+	judging.Wait()
 	known.end(workers)
 	if req.Memory != nil {
 		req.Memory.count(workers)

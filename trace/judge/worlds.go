@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -42,11 +43,11 @@ const mostWorlds = 64
 func (n *node) expect() {
 	n.values.worlds = worlds{&sync.Mutex{}, map[string]*expect.Node{}}
 	n.exp = n.expectation()
-	var beside together
+	var beside parallel.Group
 	var samples sources
-	beside.do(func() { samples = n.sampled() })
+	beside.Go(func() { samples = n.sampled() })
 	survey := n.surveyed()
-	beside.wait() // both read the node
+	beside.Wait() // both read the node
 	n.survey, n.sources = survey, samples
 }
 

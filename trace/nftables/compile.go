@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"maps"
 	"strings"
-	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/iptables"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
@@ -58,11 +58,11 @@ func (l *loader) rules() error {
 		return err
 	}
 	saves := make([]saved, len(Families))
-	var wg sync.WaitGroup
+	var reading parallel.Group
 	for i, f := range Families {
-		wg.Go(func() { saves[i] = l.saved(f) })
+		reading.Go(func() { saves[i] = l.saved(f) })
 	}
-	wg.Wait()
+	reading.Wait()
 	for i, f := range Families {
 		saves[i].fromOther(l, f, &saves[1-i])
 	}

@@ -10,7 +10,6 @@ import (
 	"path"
 	"runtime"
 	"strings"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
@@ -103,11 +103,11 @@ func (s *Snapshot) Cluster() (*Cluster, error) {
 	c := &Cluster{}
 	errs := make([]error, len(kinds))
 	files := make([]string, len(kinds))
-	var wg sync.WaitGroup
+	var reading parallel.Group
 	for i := range kinds {
-		wg.Go(func() { files[i], errs[i] = s.readKind(c, &kinds[i]) })
+		reading.Go(func() { files[i], errs[i] = s.readKind(c, &kinds[i]) })
 	}
-	wg.Wait()
+	reading.Wait()
 	for i, err := range errs {
 		k := &kinds[i]
 		switch {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/internal/parallel"
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 

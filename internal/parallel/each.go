@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package parallel does something with each member of a list on all processors.
 package parallel
 
 import (
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 )
 
@@ -19,9 +17,9 @@ func Each[T any](list []T, worker func() func(T) error) error {
 	parts := slices.Collect(slices.Chunk(list, atOnce))
 	errs := make([]error, len(parts))
 	var next atomic.Int64
-	var wg sync.WaitGroup
+	var workers Group
 	for range min(len(parts), runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
+		workers.Go(func() {
 			do := worker()
 			for n := int(next.Add(1)) - 1; n < len(parts); n = int(next.Add(1)) - 1 {
 				for _, x := range parts[n] {
@@ -32,7 +30,7 @@ func Each[T any](list []T, worker func() func(T) error) error {
 			}
 		})
 	}
-	wg.Wait()
+	workers.Wait()
 	if at := slices.IndexFunc(errs, func(err error) bool { return err != nil }); at >= 0 {
 		return errs[at]
 	}

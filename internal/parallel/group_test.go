@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package judge
+package parallel
 
 import (
 	"sync/atomic"
@@ -15,10 +15,10 @@ func TestAPanicComesToWhoeverWaits(t *testing.T) {
 			t.Errorf("recovered %v, %d others have ended; want a defect, 2", got, ended.Load())
 		}
 	}()
-	var all together
-	all.do(func() { ended.Add(1) })
-	all.do(func() { panic("a defect") })
-	all.do(func() { ended.Add(1) })
-	all.wait()
-	t.Error("wait returned")
+	var all Group
+	all.Go(func() { ended.Add(1) })
+	all.Go(func() { panic("a defect") })
+	all.Go(func() { ended.Add(1) })
+	all.Wait()
+	t.Error("Wait returned")
 }

@@ -91,8 +91,10 @@ var (
 // What else is copied with an address or a name.
 var (
 	kubectlLine = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc) (?:svcproxy )?[a-z-]+ ([^-\s].*|-n .*)$`)
-	variable    = regexp.MustCompile(`^(?:export )?[A-Z][A-Z0-9_]*=["']?([^\s"']+)["']?$`) // WEB_PORT=tcp://10.96.21.191:80
-	brokenURL   = regexp.MustCompile(`^(https?|wss?)(?:(?::/|//|:/{3,})([^/].*)|:([a-z][^/:]*\..*))$`)
+	// WEB_PORT=tcp://10.96.21.191:80
+	variable = regexp.MustCompile(`^(?:export )?[A-Z][A-Z0-9_]*=["']?([^\s"']+)["']?$`)
+	// http:/web.shop, http//web.shop, https:web.shop.svc
+	brokenURL = regexp.MustCompile(`^(https?|wss?)(?:(?::/|//|:/{3,})([^/].*)|:([a-z][^/:]*\..*))$`)
 )
 
 // clients are commands that connect to a name or an address, and their port.

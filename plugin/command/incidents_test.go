@@ -93,8 +93,8 @@ const (
 
 // noDNS is the rule that refuses what is sent to it.
 func noDNS(protocol, port string) string {
-	return "[0:0] -A KUBE-SERVICES -d 10.97.0.10/32 -p " + protocol + ` -m comment --comment "kube-system/kube-dns:` + port +
-		` has no endpoints" -m ` + protocol + " --dport 53 -j REJECT --reject-with icmp-port-unreachable\n"
+	return "[0:0] -A KUBE-SERVICES -d 10.97.0.10/32 -p " + protocol +
+		` -m comment --comment "kube-system/kube-dns:` + port + ` has no endpoints" -m ` + protocol + " --dport 53 -j REJECT --reject-with icmp-port-unreachable\n"
 }
 
 // legacyRules are those that kube-proxy in iptables mode writes of the Services of captured, on a node whose iptables

@@ -18,9 +18,9 @@ import (
 // go to, and which does something to connections.
 const LoadBalancerBypassed = "LoadBalancerBypassed"
 
-const bypassedAdvice = "have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname in " +
-	"place of the address), so that nodes leave the address alone; or let clients inside the cluster use the cluster IP, " +
-	"at a port that accepts what they send"
+const bypassedAdvice = "have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname " +
+	"in place of the address), so that nodes leave the address alone; or let clients inside the cluster use the cluster " +
+	"IP, at a port that accepts what they send"
 
 var _ = register(kind{
 	code: LoadBalancerBypassed, severity: warning, scope: onPath, by: bypassedLoadBalancer,

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes every file of a release but the signature: hack/release-assets.sh VERSION REFERENCE DIR. REFERENCE is the helper's
-# image of this version, NAME:TAG@sha256:… (hack/image.sh prints it). Needs kubectl and jq on the PATH, and a tree whose tag is
-# VERSION. hack/release-test.sh runs it without publishing anything.
+# Makes every file of a release but the signature: hack/release-assets.sh VERSION REFERENCE IMAGE DIR. REFERENCE is the helper's
+# image of this version, NAME:TAG@sha256:…, and IMAGE its archive (hack/image.sh prints the one, and writes the other). Needs
+# kubectl and jq on the PATH, and a tree whose tag is VERSION. hack/release-test.sh runs it without publishing anything.
 #
 #   IMAGE_SOURCE=registry:…   where syft reads the image; {arch} in it is the architecture
 #   OTHER_SUMS=FILE           checksums of archives that .goreleaser.yaml does not build here, for the krew manifest of a test
 #
-# DIR gets the archives of all systems, an SBOM of each and of the image for each architecture, the manifests that kubectl apply takes, the
-# krew manifest, and checksums.txt over all of them, which is what is signed.
+# DIR gets the archives of all systems, an SBOM of each and of the image for each architecture, the image as a file, the manifests that
+# kubectl apply takes, the krew manifest, and checksums.txt over all of them, which is what is signed.
 set -euo pipefail
 
-version="${1:?usage: hack/release-assets.sh VERSION REFERENCE DIR}" reference="${2:?}" dir="$(realpath -m "${3:?}")"
+version="${1:?usage: hack/release-assets.sh VERSION REFERENCE IMAGE DIR}" reference="${2:?}" image="$(realpath -m "${3:?}")" dir="$(realpath -m "${4:?}")"
 image_source="${IMAGE_SOURCE:-registry:$reference}"
 cd "$(dirname "$0")/.."
 
@@ -22,6 +22,8 @@ fail() {
 }
 
 [[ "$reference" =~ ^[^@]+:"$version"@sha256:[0-9a-f]{64}$ ]] || fail "\"$reference\" is not the image of $version: give NAME:$version@sha256:…"
+held="$(tar -xOf "$image" index.json | jq -r '.manifests[].digest')" || fail "$image is not the archive of an image"
+[[ "$held" == "${reference##*@}" ]] || fail "$image holds the image $held, and not ${reference##*@}"
 [[ ! -e "$dir" ]] || fail "$dir exists: give a folder that does not, so that nothing else is released"
 
 goreleaser="$(hack/tool.sh goreleaser)"
@@ -34,6 +36,8 @@ export PATH="$tools:$PATH" SYFT_CHECK_FOR_APP_UPDATE=false
 HELPER_DIGEST="${reference##*@}" "$goreleaser" release --skip=publish --clean
 mkdir -p "$dir"
 find dist -maxdepth 1 \( -name '*.tar.gz' -o -name '*.zip' -o -name '*.sbom.json' \) -exec cp -t "$dir" {} +
+
+cp "$image" "$dir/nodehelper_$version.tar" # for clusters that cannot pull it (docs/air-gap.md)
 
 # What kubectl apply takes names this image and no other.
 kubectl kustomize deploy | sed "s|ghcr.io/svcproxy/nodehelper:dev$|$reference|" >"$dir/deploy.yaml"

@@ -83,7 +83,7 @@ printf '%s\n' "${others[@]}" >"$work/others.txt"
 
 # release DIR makes the release of a clone in DIR/dist/release.
 release() {
-	(cd "$1" && IMAGE_SOURCE="oci-dir:$work/layout/{arch}" OTHER_SUMS="$work/others.txt" hack/release-assets.sh "$version" "$reference" dist/release) >"$1.log" 2>&1 || {
+	(cd "$1" && IMAGE_SOURCE="oci-dir:$work/layout/{arch}" OTHER_SUMS="$work/others.txt" hack/release-assets.sh "$version" "$reference" "$work/image.tar" dist/release) >"$1.log" 2>&1 || {
 		cat "$1.log" >&2
 		fail "there is no release"
 	}
@@ -97,11 +97,23 @@ one="$work/one/dist/release"
 mapfile -t listed < <(awk '{ print $2 }' "$one/checksums.txt" | sort)
 expected=(
 	"$archive" "$archive.sbom.json" daemonset.yaml deploy.yaml "nodehelper_${version}_linux_amd64.sbom.json"
-	"nodehelper_${version}_linux_arm64.sbom.json" svcproxy.yaml watch-monitoring.yaml watch.yaml
+	"nodehelper_${version}_linux_arm64.sbom.json" "nodehelper_$version.tar" svcproxy.yaml watch-monitoring.yaml watch.yaml
 )
 diff <(printf '%s\n' "${expected[@]}" | sort) <(printf '%s\n' "${listed[@]}") >&2 || fail "checksums.txt does not list what a release has"
 diff <(printf '%s\n' "${listed[@]}" checksums.txt | sort) <(find "$one" -mindepth 1 -printf '%P\n' | sort) >&2 || fail "a file is released without being signed"
 (cd "$one" && sha256sum --quiet --strict --check checksums.txt) || fail "checksums.txt is wrong"
+cmp "$work/image.tar" "$one/nodehelper_$version.tar" || fail "the image that is released as a file is not the one that was built"
+# An archive of another image, or of none, makes no release.
+for wrong in "$one/$archive" "$work/none.tar"; do
+	if (cd "$work/one" && hack/release-assets.sh "$version" "$reference" "$wrong" dist/other) >"$work/wrong.log" 2>&1 || ! grep -q 'is not the archive of an image' "$work/wrong.log"; then
+		cat "$work/wrong.log" >&2
+		fail "$wrong is taken for the image"
+	fi
+done
+if (cd "$work/one" && hack/release-assets.sh "$version" "${reference%@*}@sha256:$(printf 0%.0s {1..64})" "$work/image.tar" dist/other) >"$work/wrong.log" 2>&1 || ! grep -q 'holds the image' "$work/wrong.log"; then
+	cat "$work/wrong.log" >&2
+	fail "the archive of another image is taken for this one's"
+fi
 for sbom in "$archive" "nodehelper_${version}_linux_amd64" "nodehelper_${version}_linux_arm64"; do
 	jq -e '[.packages[].name] | index("k8s.io/klog/v2") or index("golang.org/x/sys")' "$one/$sbom.sbom.json" >/dev/null ||
 		fail "$sbom.sbom.json does not name the modules in it"

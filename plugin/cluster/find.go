@@ -128,8 +128,8 @@ func portsOf(svc *corev1.Service, ref Reference) ([]corev1.ServicePort, error) {
 	if len(svc.Spec.Ports) == 0 {
 		return nil, fmt.Errorf("service %s/%s has no ports at all: give it without :%s", svc.Namespace, svc.Name, ref.Port)
 	}
-	return nil, fmt.Errorf("service %s/%s has no port %s: it has %s%s",
-		svc.Namespace, svc.Name, ref.port(), describePorts(svc), meantPort(svc, ref.Port))
+	return nil, fmt.Errorf("service %s/%s has no port %s%s: it has %s%s",
+		svc.Namespace, svc.Name, ref.port(), ref.ofScheme(), describePorts(svc), meantPort(svc, ref.Port))
 }
 
 // meantPort says which port may have been meant: the one with this target port or NodePort, or with a similar name.
@@ -152,6 +152,14 @@ func meantPort(svc *corev1.Service, given string) string {
 }
 
 func (r *Reference) speaks(p corev1.Protocol) bool { return r.Protocol == "" || r.Protocol == p }
+
+// ofScheme says where a port comes from that was not given: clients take it for a URL without one.
+func (r *Reference) ofScheme() string {
+	if r.Scheme == "" {
+		return ""
+	}
+	return ", the port of " + r.Scheme + ":// without a port"
+}
 
 func (r *Reference) port() string {
 	if r.Protocol == "" {
@@ -208,8 +216,8 @@ func findAddress(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 			return nil, owners[0].err
 		}
 		if len(fits) == 0 && len(owners) > 0 {
-			return nil, fmt.Errorf("%s is an address of %s, of which none has port %s",
-				ref.Address, names(owners), ref.port())
+			return nil, fmt.Errorf("%s is an address of %s, of which none has port %s%s",
+				ref.Address, names(owners), ref.port(), ref.ofScheme())
 		}
 	}
 	if len(fits) == 0 {
@@ -324,8 +332,12 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 	case !ref.Address.IsValid():
 		return fmt.Errorf("no Service has NodePort %s", ref.port())
 	}
+	hint := withoutBrackets(objects, ref)
+	if hint == "" {
+		hint = "; if connections to it are answered, it may be the address of a deleted Service, whose rules verify -A finds"
+	}
 	return fmt.Errorf("no Service has the address %s as cluster IP, external IP or load-balancer IP, and no node and no "+
-		"endpoint has it%s", ref.Address, withoutBrackets(objects, ref))
+		"endpoint has it%s", ref.Address, hint)
 }
 
 // withoutBrackets says how an IPv6 address with a port is written, where a reference may be one without brackets.

@@ -249,7 +249,8 @@ func TestFindErrors(t *testing.T) {
 		{
 			"198.51.100.1:80",
 			"no Service has the address 198.51.100.1 as cluster IP, external IP or load-balancer IP, and no node and no " +
-				"endpoint has it",
+				"endpoint has it; if connections to it are answered, it may be the address of a deleted Service, whose rules " +
+				"verify -A finds",
 		},
 	}
 	for _, tt := range tests {

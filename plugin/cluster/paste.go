@@ -56,7 +56,7 @@ func IsDash(r rune) bool {
 }
 
 // namespaceFlags are those of kubectl, behind or before the names in a text: svc/web -n shop.
-var namespaceFlags = regexp.MustCompile(`^(?:kubectl \S+ )?(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?` +
+var namespaceFlags = regexp.MustCompile(`^(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?` +
 	`(\S+(?: [^-\s]\S*)?)(?: (?:-n|--namespace)[ =]?([a-z0-9-]+))?$`)
 
 // cutNamespace puts the namespace of such a flag before the name.
@@ -88,6 +88,45 @@ var (
 	pastedPath  = regexp.MustCompile(`^([^/\s]+/[^/\s]+|[^/\s]+/[^/\s]+/[^/\s]+)/+$`) // shop/web/
 )
 
+// What else is copied with an address or a name.
+var (
+	kubectlLine = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc) (?:svcproxy )?[a-z-]+ ([^-\s].*|-n .*)$`)
+	// WEB_PORT=tcp://10.96.21.191:80
+	variable = regexp.MustCompile(`^(?:export )?[A-Z][A-Z0-9_]*=["']?([^\s"']+)["']?$`)
+	// http:/web.shop, http//web.shop, https:web.shop.svc
+	brokenURL = regexp.MustCompile(`^(https?|wss?)(?:(?::/|//|:/{3,})([^/].*)|:([a-z][^/:]*\..*))$`)
+)
+
+// clients are commands that connect to a name or an address, and their port.
+var clients = []*regexp.Regexp{
+	regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat|telnet|ping6?)(?: -\S+(?: \d+)?)* ([^-\s:][^\s:]*)(?: (\d+))?$`),
+	regexp.MustCompile(`^(?:[$#] )?(?:mysql|mariadb|psql|pg_isready|redis-cli)\b.* -h ?([^\s:]+)(?:.* -[pP] ?(\d+))?`),
+}
+
+// bare takes off what is copied with an address or a name: a command before it, the name of a variable.
+func bare(text string) string {
+	if m := kubectlLine.FindStringSubmatch(text); m != nil {
+		text = m[1]
+	}
+	text = cutNamespace(text)
+	for _, c := range clients {
+		if m := c.FindStringSubmatch(text); m != nil {
+			return strings.TrimSuffix(m[1]+":"+m[2], ":")
+		}
+	}
+	if m := variable.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	if m := brokenURL.FindStringSubmatch(text); m != nil {
+		return m[1] + "://" + m[2] + m[3]
+	}
+	kind, name, two := strings.Cut(text, " ")
+	if _, known := KindOf(kind); two && known && isLabel(name) {
+		return kind + "/" + name
+	}
+	return text
+}
+
 // comment is that of a rule of kube-proxy's in iptables mode: shop/web:http cluster IP.
 var comment = regexp.MustCompile(`^([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]+)?) ` +
 	`(?:(?:cluster|external|loadbalancer) IP|has no |-> )`)
@@ -97,7 +136,7 @@ func (r *Reference) unify(text string) (string, error) {
 	if m := anyAddress.FindStringSubmatch(text); m != nil {
 		return ":" + m[1], nil
 	}
-	text = cutNamespace(text)
+	text = bare(text)
 	for _, whole := range []*regexp.Regexp{comment, namePath} {
 		if m := whole.FindStringSubmatch(text); m != nil {
 			return m[1], nil

@@ -26,6 +26,7 @@ type Reference struct {
 	Chain     string          // the name of a chain of kube-proxy's, in place of a name
 	Port      string          // number or name; empty: all
 	Protocol  corev1.Protocol // empty: all
+	Scheme    string          // of a URL without a port, for which Port is the one that clients take
 }
 
 // forms is what an error says would have been accepted.
@@ -106,6 +107,7 @@ func (r *Reference) cutURL(text string) (string, error) {
 		return host + ":" + port, nil
 	}
 	if port := schemePorts[u.Scheme]; port != "" {
+		r.Scheme = u.Scheme
 		return host + ":" + port, nil
 	}
 	return host, nil

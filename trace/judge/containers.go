@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -82,4 +83,24 @@ func podCommands(pod *corev1.Pod, ns, name string) []report.Command {
 		return []report.Command{logs, describe}
 	}
 	return []report.Command{logs}
+}
+
+// ofWorkload are the commands for what is wrong in an endpoint's pod.
+func (t *tour) ofWorkload(code, ns, name string) []report.Command {
+	switch code {
+	case endtoend.EndpointNotListening:
+		return podCommands(t.cluster.podObject(ns+"/"+name), ns, name)
+	case endtoend.BacklogFull:
+		return append(podCommands(t.cluster.podObject(ns+"/"+name), ns, name), deletePod(ns, name))
+	case endtoend.ProcessStopped:
+		return []report.Command{deletePod(ns, name)}
+	}
+	return nil
+}
+
+// deletePod is the command that ends a pod, so that its controller creates another one.
+func deletePod(ns, name string) report.Command {
+	return report.Command{
+		Line: report.ShellLine("kubectl", "delete", "-n", ns, "pod/"+name), When: "to have its controller create another pod",
+	}
 }

@@ -46,8 +46,8 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.ProcessStopped, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("find out who has stopped the process (a debugger, kill -STOP, a paused container): kill -CONT on " +
-			"the endpoint's node resumes it, and deleting the pod starts another one"),
+		remedy: advice("find out who has stopped the process (a debugger, kill -STOP, a paused container): kill -CONT " +
+			"with its number, on the endpoint's node, resumes it; or delete the pod"),
 	})
 	_ = register(kind{
 		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,
@@ -360,7 +360,7 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 	if len(open) > 0 && p.Verdict != report.Mismatch {
 		found = append(found, issue{
 			code: SegmentUnknown, message: fmt.Sprintf("%s of the connection from end to end cannot be judged",
-				counted(len(open), "segment")), evidence: open[:min(len(open), maxEvidence)],
+				number(len(open), "segment")), evidence: open[:min(len(open), maxEvidence)],
 		})
 		if p.Verdict != report.ByDesign {
 			p.Verdict = report.Unknown
@@ -451,8 +451,8 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	k := kinds[s.Code]
 	is.remedy = t.advise(remedy{strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands}, &is)
 	pod := strings.TrimPrefix(s.Place, "pod ")
-	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place && s.Code == endtoend.EndpointNotListening {
-		is.remedy.Commands = append(is.remedy.Commands, podCommands(t.cluster.podObject(pod), ns, name)...)
+	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place {
+		is.remedy.Commands = append(is.remedy.Commands, t.ofWorkload(s.Code, ns, name)...)
 	}
 	return append(found, is)
 }

@@ -52,7 +52,7 @@ func observed(p *report.Path, to *endtoend.Endpoint, fates []fate) (found []issu
 	if stopped != nil && stopped.Seen.Passed == len(fates) {
 		found = append(found, disagreesAt(at, fmt.Sprintf("the walk says that connections are lost there (%s), and the "+
 			"kernels saw %s pass: this tool may read it wrongly, or it has changed in between", stopped.Place,
-			counted(len(fates), "connection"))))
+			number(len(fates), "connection"))))
 	}
 	if worst == len(behindNode) {
 		return found
@@ -124,7 +124,7 @@ func textsOfLost(fates []fate, at int) (texts []report.Evidence, lost *fate) {
 	}
 	for _, text := range order[:min(len(order), maxEvidence)] {
 		texts = append(texts, say(fmt.Sprintf("the kernel, of %d of %s: %s", count[text],
-			counted(len(fates), "connection"), text))...)
+			number(len(fates), "connection"), text))...)
 	}
 	if lost != nil {
 		if lost.rule != (report.Evidence{}) {

@@ -120,7 +120,7 @@ func (p *pathCase) realServers(v *ipvs.VirtualServer) []issue {
 // withoutReals is one issue for a virtual server that has no real server at all.
 func (p *pathCase) withoutReals(v *ipvs.VirtualServer) issue {
 	is := issue{
-		code: MissingEndpoint, expected: counted(len(p.want.Endpoints), "real servers"), actual: "none",
+		code: MissingEndpoint, expected: number(len(p.want.Endpoints), "real server"), actual: "none",
 		evidence: citeServer(v),
 		message:  "ipvs " + v.String() + " has no real server: IPVS refuses all connections",
 	}

@@ -237,12 +237,12 @@ func (g *grouped) add(subject string, evidence report.Evidence) {
 	is.evidence = append(is.evidence, evidence)
 }
 
-// issues returns one issue for each subject, in their order; what names the pieces of evidence, which are counted.
+// issues returns one issue for each subject, in their order; what names one piece of evidence: they are counted.
 func (g *grouped) issues(code, what string) []issue {
 	out := make([]issue, 0, len(g.subjects))
 	for _, subject := range slices.Sorted(maps.Keys(g.subjects)) {
 		is := g.subjects[subject]
-		is.code, is.actual = code, counted(len(is.evidence), what)
+		is.code, is.actual = code, number(len(is.evidence), what)
 		is.evidence = is.evidence[:min(len(is.evidence), maxEvidence)]
 		out = append(out, *is)
 	}

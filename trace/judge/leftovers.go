@@ -109,7 +109,7 @@ func (n *node) gone() []issue {
 		return nil
 	}
 	return []issue{{
-		code: OrphanChain, subject: cut(orphans, 3), actual: counted(len(orphans), "chains"),
+		code: OrphanChain, subject: cut(orphans, 3), actual: number(len(orphans), "chain"),
 		message:  "chains of Services or endpoints that are gone are still there; no packet gets to them",
 		evidence: say(orphans[:min(len(orphans), maxEvidence)]...),
 	}}

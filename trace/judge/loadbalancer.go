@@ -11,20 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // LoadBalancerBypassed says that connections from inside the cluster do not meet the load balancer whose address they
 // go to, and which does something to connections.
 const LoadBalancerBypassed = "LoadBalancerBypassed"
 
+const bypassedAdvice = "have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname " +
+	"in place of the address), so that nodes leave the address alone; or let clients inside the cluster use the cluster " +
+	"IP, at a port that accepts what they send"
+
 var _ = register(kind{
 	code: LoadBalancerBypassed, severity: warning, scope: onPath, by: bypassedLoadBalancer,
 	effect: map[string]string{"": "without {actual}"},
-	remedy: advice(
-		"have the load balancer's controller set ipMode: Proxy in the Service's status (or a hostname in place of " +
-			"the address), so that nodes leave the address alone; or let clients inside the cluster use the cluster IP, at a " +
-			"port that accepts what they send",
-	),
+	remedy: advice(bypassedAdvice),
 	issues: []string{"kubernetes/kubernetes#66607", "hetznercloud/hcloud-cloud-controller-manager#727"},
 })
 
@@ -56,6 +57,11 @@ var bypassedLoadBalancer = &detector{stage: stageSettings, path: func(p *pathCas
 			actual: a.what, evidence: say("annotation " + key + ": " + p.svc.Annotations[key]),
 			message: fmt.Sprintf("the node's rules lead directly to the endpoints, without the load balancer: connections "+
 				"from here do not have %s, which the endpoints of this Service may require", a.what),
+			remedy: report.Remedy{Text: bypassedAdvice, Commands: []report.Command{{
+				When: "to see what the controller has set",
+				Line: report.ShellLine("kubectl", "get", "-n", p.svc.Namespace, "service/"+p.svc.Name, "-o",
+					"jsonpath={.status.loadBalancer.ingress}"),
+			}}},
 		}}
 	}
 	return nil

@@ -129,7 +129,30 @@ func (m *iptablesMode) leftovers(n *node) []issue {
 	if !m.holds(n.State) && !m.refusesStill(n.State) {
 		return nil
 	}
-	return []issue{leftover(n, m, "table nat", "kube-proxy's "+m.name()+" chains, too")}
+	is := leftover(n, m, "table nat", "kube-proxy's "+m.name()+" chains, too")
+	for _, t := range n.Rules.Tables {
+		if m.home(t) {
+			is.evidence = append(is.evidence, entering(t, m.chains.Services)...)
+		}
+	}
+	is.evidence = is.evidence[:min(len(is.evidence), 2)] // where packets come from elsewhere, and from the node
+	return []issue{is}
+}
+
+// entering cites the rules of base chains that lead to a chain.
+func entering(t *netfilter.Table, chain string) []report.Evidence {
+	var out []report.Evidence
+	for _, c := range t.Chains {
+		if c.Base == nil {
+			continue
+		}
+		for _, r := range c.Rules {
+			if r.Target == chain {
+				out = append(out, cite(netfilter.Ref{Chain: c, Rule: r}))
+			}
+		}
+	}
+	return out
 }
 
 // refusesStill tells whether what iptables mode has refused stays refused: the chain of all Services in nat is written
@@ -185,7 +208,7 @@ func (m *iptablesMode) unowned(n *node) []issue {
 			}
 		}
 	}
-	return append(stale.issues(StaleService, "rules"), n.orphans()...)
+	return append(stale.issues(StaleService, "rule"), n.orphans()...)
 }
 
 // ownerInComment returns the Service port that a rule's comment names ("shop/web:http"), else the frontend itself.

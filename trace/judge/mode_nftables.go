@@ -71,7 +71,12 @@ func (m *nftablesMode) leftovers(n *node) []issue {
 	if !slices.ContainsFunc(n.Rules.Tables, m.home) {
 		return nil
 	}
-	return []issue{leftover(n, m, "table "+m.chains.Table, "kube-proxy's nftables table, too")}
+	is := leftover(n, m, "table "+m.chains.Table, "kube-proxy's nftables table, too")
+	for _, t := range m.tables(n.State) {
+		is.evidence = append(is.evidence, entering(t, m.chains.Services)...)
+	}
+	is.evidence = is.evidence[:min(len(is.evidence), 2)] // where packets come from elsewhere, and from the node
+	return []issue{is}
 }
 
 // frontendMaps are the maps whose elements are frontends.
@@ -110,7 +115,7 @@ func (m *nftablesMode) unowned(n *node) []issue {
 			})
 		}
 	}
-	return append(stale.issues(StaleService, "elements"), n.orphans()...)
+	return append(stale.issues(StaleService, "element"), n.orphans()...)
 }
 
 // ownerOfElement returns the Service port that the chain of an element names, "HASH-shop/web/tcp/http" being

@@ -131,7 +131,7 @@ var ephemeralNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *
 	given = strings.Join(strings.Fields(given), "-")
 	return []issue{{
 		code: NodePortEphemeral, subject: joinPorts(found, 4), expected: "outside of " + given,
-		actual: counted(len(slices.Compact(slices.Sorted(slices.Values(found)))), "NodePorts"),
+		actual: number(len(slices.Compact(slices.Sorted(slices.Values(found)))), "NodePort"),
 		message: "the node's kernel may give the ports to its own connections and sockets, which then collide with the " +
 			"NodePorts",
 		evidence: say(host.LocalPortRange+"="+given, localReservedPorts+"="+reserved),

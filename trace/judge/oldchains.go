@@ -71,7 +71,7 @@ func (n *node) old(t *netfilter.Table, chains []*netfilter.Chain) []issue {
 	slices.Sort(held)
 	held = slices.Compact(held)
 	is := issue{
-		code: OrphanChain, subject: cut(list, 3), actual: counted(len(list), "chains"),
+		code: OrphanChain, subject: cut(list, 3), actual: number(len(list), "chain"),
 		evidence: evidence[:min(len(evidence), maxEvidence)],
 		message: "chains that a kube-proxy before 1.24 made are still there; no packet gets to them, and none since 1.28 " +
 			"removes them",

@@ -55,7 +55,7 @@ var orphanRules = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		out = append(out, issue{
 			code: ProgrammedOrphan, subject: name, evidence: found[name].evidence,
-			expected: "none without a record", actual: counted(found[name].chains, "chains"),
+			expected: "none without a record", actual: number(found[name].chains, "chain"),
 			message: "chains of kubectl svcproxy program are on the node, and its journal there has no record of them: " +
 				"they were restored after their path had ended, and nothing takes them away",
 		})
@@ -67,7 +67,7 @@ var orphanRules = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 		}
 		out = append(out, issue{
 			code: ProgrammedOrphan, subject: kubeproxy.ProgramDevice, evidence: say(texts...),
-			expected: "none without a record", actual: counted(len(bound), "addresses"),
+			expected: "none without a record", actual: number(len(bound), "address"),
 			message: "the device of kubectl svcproxy program makes addresses of Services the node's own, and its journal " +
 				"there has no record of ipvs mode",
 		})

@@ -112,15 +112,16 @@ func cut(list []string, limit int) string {
 	return strings.Join(list, ", ")
 }
 
-// counted writes "3 rules"; the plural stands for every number.
-func counted(n int, what string) string { return strconv.Itoa(n) + " " + what }
-
-// number writes "1 connection", "2 connections".
+// number writes "1 connection", "2 connections", "2 addresses".
 func number(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "s"):
+		what += "es"
+	default:
+		what += "s"
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return strconv.Itoa(n) + " " + what
 }
 
 // verb returns the singular form for one, the plural form for every other number.

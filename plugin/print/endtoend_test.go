@@ -263,4 +263,10 @@ func TestRulesThatTheKernelTraced(t *testing.T) {
 	if table := render(t, "table", r, view(0)); strings.Contains(table, "by the kernel's trace") {
 		t.Error(table)
 	}
+	page := textOf(t, render(t, "html", r, view(0)))
+	for _, want := range append([]string{"2 of 2 pass"}, strings.Split(want, "; ")[1:]...) {
+		if strings.Count(page, want) != 1 {
+			t.Errorf("%q stands %d times in the page, want once", want, strings.Count(page, want))
+		}
+	}
 }

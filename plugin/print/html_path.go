@@ -56,7 +56,9 @@ type segmentRow struct {
 	Segment, Endpoint, Place, Text string
 	Status                         badge
 	Evidence                       []string
-	Guilty                         bool
+	// Seen is what the kernels saw there of real connections: how many passed, and how far they came through the rules.
+	Seen   []string
+	Guilty bool
 }
 
 // Paper tells whether the table is short enough to be unfolded in print.
@@ -196,6 +198,11 @@ func endToEndCardOf(id string, e *picture.EndToEnd, p *report.Path) endToEndCard
 		}
 		for k := range s.Evidence {
 			row.Evidence = append(row.Evidence, plaintext.Clean(s.Evidence[k].String()))
+		}
+		for _, line := range append([]string{seenText(p.Segments[i : i+1])}, tracedTexts(s)...) {
+			if line != "" {
+				row.Seen = append(row.Seen, plaintext.Clean(line))
+			}
 		}
 		c.Rows = append(c.Rows, row)
 	}

@@ -90,15 +90,22 @@ func seenText(list []report.Segment) string {
 
 // whatText is what is said of a segment, and with all that was asked for how far packets came through its rules.
 func (t *text) whatText(s *report.Segment) string {
-	out := s.Message
-	if s.Seen == nil || !t.wide {
-		return out
+	if !t.wide {
+		return s.Message
+	}
+	return strings.Join(append([]string{s.Message}, tracedTexts(s)...), "; ")
+}
+
+// tracedTexts say how far connections came through the rules of a segment, and where that is not known.
+func tracedTexts(s *report.Segment) (out []string) {
+	if s.Seen == nil {
+		return nil
 	}
 	for i := range s.Seen.Rules {
-		out += "; by the kernel's trace " + s.Seen.Rules[i].String()
+		out = append(out, "by the kernel's trace "+s.Seen.Rules[i].String())
 	}
 	for _, why := range s.Seen.Untraced {
-		out += "; rules are not all traced: " + why
+		out = append(out, "rules are not all traced: "+why)
 	}
 	return out
 }

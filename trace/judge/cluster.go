@@ -34,6 +34,7 @@ type Cluster struct {
 	podNets  podNetworks
 	pods     map[string][]pod // of each node, those with an address of their own, by name
 	podNames map[netip.Addr]string
+	podsAt   map[netip.Addr][]string // running pods with an address of their own that have an address
 	// podsByName are all pods by namespace/name, podSpaces the namespaces of the pods of each node.
 	podsByName map[string]*corev1.Pod
 	podSpaces  map[string]map[string]bool
@@ -157,6 +158,7 @@ func (c *Cluster) noteEndpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 func (c *Cluster) indexPods() {
 	if len(c.Pods) > 0 {
 		c.podNames = make(map[netip.Addr]string, len(c.Pods))
+		c.podsAt = make(map[netip.Addr][]string, len(c.Pods))
 		c.podsByName = make(map[string]*corev1.Pod, len(c.Pods))
 		c.podSpaces = map[string]map[string]bool{}
 	}
@@ -179,7 +181,13 @@ func (c *Cluster) indexPods() {
 			if err != nil {
 				continue
 			}
-			c.podNames[a] = name
+			running := p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil
+			if running {
+				c.notePodAt(a, name)
+			}
+			if running || len(c.podsAt[a]) == 0 { // a pod that has ended may have given its address away
+				c.podNames[a] = name
+			}
 			if a.Is4() {
 				x.v4 = a
 			} else {

@@ -69,6 +69,7 @@ type From struct {
 func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	n, err := newNode(c, s)
 	n.peers.read = req.Others
+	n.peers.held.asked = len(req.Services) > 0
 	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
 	if n.whole != "" || err != nil && s.InPart() {
 		out.Whole = cmp.Or(n.whole, "nothing can be claimed of the part that was read")

@@ -113,6 +113,9 @@ func samples() []sample {
 			ended.Status.Phase = corev1.PodFailed
 			w.cluster.Pods = append(w.cluster.Pods, ended)
 		}},
+		{code: AddressOfTwoPods, do: func(w *capturedNode) {
+			w.withPods("10.244.1.200", "10.244.1.200")
+		}},
 		{code: SampleOnly, do: func(w *capturedNode) {
 			w.noPods()
 			w.networkPolicy("-s 10.244.1.201/32")

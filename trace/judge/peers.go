@@ -36,6 +36,7 @@ var PeerFiles = []string{snapshot.AddrFile, snapshot.LinkFile}
 // peers are what other nodes and pods say of their interfaces, read at most once each.
 type peers struct {
 	read func(Owner) (*snapshot.Node, error)
+	held holders
 
 	mu     sync.Mutex
 	all    map[Owner]*peer

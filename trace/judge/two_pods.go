@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// AddressOfTwoPods says that two running pods have the address of an endpoint, or of the client: frames go to
+// whichever of them answered last.
+const AddressOfTwoPods = "AddressOfTwoPods"
+
+var _ = register(kind{code: AddressOfTwoPods, severity: warning, scope: onPath, by: ofTwoPods})
+
+var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+	if p.want.Action != expect.DNAT {
+		return nil
+	}
+	is := issue{code: AddressOfTwoPods, predicate: true}
+	var subjects []string
+	var fix []report.Command
+	add := func(a netip.Addr, subject string, endpoints ...string) {
+		pods, why := p.podsAt(a)
+		if len(pods) < 2 || slices.Contains(subjects, subject) { //nolint:mnd // two
+			return
+		}
+		subjects = append(subjects, subject)
+		is.endpoints = append(is.endpoints, endpoints...)
+		if len(is.evidence) < maxEvidence {
+			is.evidence = append(is.evidence, report.Evidence{Text: a.String() + " " + why + strings.Join(pods, ", ")})
+			fix = append(fix, report.Command{Line: report.ShellLine(
+				"kubectl", "get", "pods", "-A", "-o", "wide", "--field-selector", "status.podIP="+a.String(),
+			)})
+		}
+	}
+	if o := &p.want.Origin; o.Kind == expect.FromPod && o.Pod != "" {
+		add(o.Address, o.Address.String())
+	}
+	for i := range p.want.Endpoints {
+		to := addressText(p.want.Endpoints[i].Address)
+		add(p.want.Endpoints[i].Address.Addr(), to, to)
+	}
+	if subjects == nil {
+		return nil
+	}
+	is.subject = cut(subjects, 4)
+	is.message = "two running pods have this address: packets to it reach whichever of them the network has found last"
+	is.remedy = report.Remedy{
+		Text: "delete the pod that has the address wrongly, so that its replacement gets another one; then find out why " +
+			"the CNI has given it away twice: its records of addresses (IPAM) were lost or restored, two of its " +
+			"configurations have the same range, or somebody has set the address by hand",
+		Commands: fix,
+	}
+	return []issue{is}
+}}
+
+// podsAt are the running pods with an address of their own that have an address, by the API or by their own listings,
+// and which of these says so.
+func (n *node) podsAt(a netip.Addr) (pods []string, why string) {
+	if pods = n.cluster.podsAt[a]; len(pods) > 1 {
+		return pods, "is the address of the running pods "
+	}
+	if len(pods) == 0 {
+		return nil, ""
+	}
+	listed := n.peers.holders(n)[a]
+	if len(listed) == 0 {
+		return pods, ""
+	}
+	pods = slices.Concat(pods, listed)
+	slices.Sort(pods)
+	return slices.Compact(pods), "is an address, by ip addr in their own network namespaces or by the API, of the pods "
+}
+
+// holders are the pods of the node that say that they have the address of a pod.
+type holders struct {
+	asked bool // to read all pods of a node is too much where all Services are judged
+	once  sync.Once
+	at    map[netip.Addr][]string
+}
+
+// holders reads what the node's pods say of their addresses, where that is there to be read.
+func (p *peers) holders(n *node) map[netip.Addr][]string {
+	p.held.once.Do(func() {
+		if p.read == nil || !p.held.asked {
+			return
+		}
+		p.held.at = map[netip.Addr][]string{}
+		for _, x := range n.pods() {
+			own := p.ask(Owner{Node: n.Name, Pod: x.name})
+			if own.net == nil {
+				continue
+			}
+			for _, a := range own.net.Addresses() {
+				if dev, _ := own.net.HasAddress(a); dev != "lo" && n.cluster.podsAt[a] != nil {
+					p.held.at[a] = append(p.held.at[a], x.name)
+				}
+			}
+		}
+	})
+	return p.held.at
+}
+
+// notePodAt notes that a running pod has an address.
+func (c *Cluster) notePodAt(a netip.Addr, name string) {
+	if !slices.Contains(c.podsAt[a], name) {
+		c.podsAt[a] = append(c.podsAt[a], name)
+	}
+}

@@ -294,7 +294,7 @@ func TestUsedByOthersMeanwhile(t *testing.T) {
 			},
 			stay: "map theirs",
 			said: []string{
-				"chain SVCPROXY-0123abcd-DROP of table ip filter stays, without rules: something else than a rule refers to it",
+				"chain SVCPROXY-0123abcd-DROP of table ip filter stays, without rules: something other than a rule refers to it",
 				"table ip filter stays",
 			},
 		},

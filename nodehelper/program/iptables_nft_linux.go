@@ -178,7 +178,7 @@ func (k nftRuleset) deleteEach(v6 bool, own []*nfChain) (left []string, err erro
 	for _, c := range own {
 		switch err := k.Commit(deleteChain(v6, c.table, c.name)); {
 		case errors.Is(err, unix.EBUSY):
-			left = append(left, fmt.Sprintf("chain %s of table %s %s stays, without rules: something else than a rule "+
+			left = append(left, fmt.Sprintf("chain %s of table %s %s stays, without rules: something other than a rule "+
 				"refers to it", c.name, ipName(v6), c.table))
 		case err != nil && !errors.Is(err, unix.ENOENT):
 			return left, err

@@ -35,7 +35,7 @@ type Request struct {
 	Select func(expect.Frontend) bool
 	// From overrides the default origins; nil keeps them (pod and node for ClusterIPs, external and node for the rest).
 	From *From
-	// NodeAlone asks only which proxy the node runs and how it fares: no path is judged.
+	// NodeAlone asks only which proxy the node runs, and whether it is healthy: no path is judged.
 	NodeAlone bool
 	// PathsAlone asks only about paths: how kube-proxy fares, and its rules at large, are not judged, and what is found of
 	// the node counts as information.

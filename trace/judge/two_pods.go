@@ -54,7 +54,7 @@ var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue 
 	is.remedy = report.Remedy{
 		Text: "delete the pod that has the address wrongly, so that its replacement gets another one; then find out why " +
 			"the CNI has given it away twice: its records of addresses (IPAM) were lost or restored, two of its " +
-			"configurations have the same range, or somebody has set the address by hand",
+			"configurations have the same range, or someone has set the address by hand",
 		Commands: fix,
 	}
 	return []issue{is}

@@ -424,8 +424,9 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"Cluster": "compared", "index": "each path of it", "services": "of Cluster",
 			"endpoints": "each origin of it, and compared where Host goes by it", "onNode": "each origin of it",
 			"nodesAt": "of Cluster",
-			"podNets": "of Cluster", "pods": "of Cluster", "podNames": "of Cluster", "podsByName": "of Cluster",
-			"podSpaces": "of Cluster", "proxyPods": "of Cluster", "twice": "of the node alone",
+			"podNets": "of Cluster", "pods": "of Cluster", "podsAt": "of Cluster", "podNames": "of Cluster",
+			"podsByName": "of Cluster",
+			"podSpaces":  "of Cluster", "proxyPods": "of Cluster", "twice": "of the node alone",
 			"rangesTwice": "of the node alone", "configs": "of Cluster",
 		}},
 		{reflect.TypeFor[snapshot.Cluster](), map[string]string{

@@ -79,6 +79,7 @@ func TestAStaticNeighbourIsWhatTheNextHopSaysOfItself(t *testing.T) {
 	const (
 		away  = "a-neighbour-entry-of-another-node-that-is-wrong-for-good"
 		pod   = "a-neighbour-entry-of-the-endpoint-of-the-node-that-is-wrong-for-good"
+		at    = "faults-54ff54844f-gm94n" // has 10.245.1.5
 		right = "02:00:00:00:00:12"
 	)
 	noARP := map[string]func(string) string{"ip-neigh.json": func(text string) string {
@@ -116,7 +117,14 @@ func TestAStaticNeighbourIsWhatTheNextHopSaysOfItself(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, r := reportRecorded(t, filepath.Join(recordedFaults, "iptables-neighbours", c.fault+".fault"), c.edit,
-				func(req *Request) { req.Others = func(Owner) (*snapshot.Node, error) { return c.says, c.err } })
+				func(req *Request) {
+					req.Others = func(of Owner) (*snapshot.Node, error) {
+						if of.Pod != "" && !strings.HasSuffix(of.Pod, "/"+at) {
+							return nil, nil
+						}
+						return c.says, c.err
+					}
+				})
 			p := &r.Paths[0]
 			i := slices.IndexFunc(p.Findings, func(f report.Finding) bool { return f.Code == c.code })
 			if p.Verdict != c.want || (i < 0) != (c.code == "") || len(p.Findings) > 1 {

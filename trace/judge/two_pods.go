@@ -34,9 +34,10 @@ var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue 
 		is.endpoints = append(is.endpoints, endpoints...)
 		if len(is.evidence) < maxEvidence {
 			is.evidence = append(is.evidence, report.Evidence{Text: a.String() + " " + why + strings.Join(pods, ", ")})
-			fix = append(fix, report.Command{Line: report.ShellLine(
-				"kubectl", "get", "pods", "-A", "-o", "wide", "--field-selector", "status.podIP="+a.String(),
-			)})
+			for _, pod := range pods {
+				namespace, name, _ := strings.Cut(pod, "/")
+				fix = append(fix, report.Command{Line: report.ShellLine("kubectl", "describe", "pod", "-n", namespace, name)})
+			}
 		}
 	}
 	if o := &p.want.Origin; o.Kind == expect.FromPod && o.Pod != "" {
@@ -50,7 +51,7 @@ var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue 
 		return nil
 	}
 	is.subject = cut(subjects, 4)
-	is.message = "two running pods have this address: packets to it reach whichever of them the network has found last"
+	is.message = "is the address of two running pods: packets to it reach whichever of them the network has found last"
 	is.remedy = report.Remedy{
 		Text: "delete the pod that has the address wrongly, so that its replacement gets another one; then find out why " +
 			"the CNI has given it away twice: its records of addresses (IPAM) were lost or restored, two of its " +

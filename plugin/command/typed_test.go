@@ -277,7 +277,10 @@ func TestRefusedArguments(t *testing.T) {
 		{"resolve|web|-n|SHOP", "there is one in namespace shop: add -n shop"},
 		{"resolve|$SERVICE", `"$SERVICE" is not a Service name`},
 		{"resolve|<service>", "verify -A verifies all Services"},
-		{"resolve|https://web.shop.svc/", "shop/web has no port 443, the port of https:// without a port: it has http 80/TCP"},
+		{
+			"resolve|https://web.shop.svc/",
+			"shop/web has no port 443, the port of https:// without a port: it has http 80/TCP",
+		},
 		{"resolve|https://10.96.21.191", "no port 443, the port of https:// without a port: it has http 80/TCP"},
 		{"resolve|wss://web.shop", "no port 443, the port of wss:// without a port: it has http 80/TCP"},
 		{"resolve|https://web.shop:443", "service shop/web has no port 443: it has http 80/TCP"},

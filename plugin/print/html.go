@@ -40,7 +40,9 @@ func sourceHash(text string) string {
 }
 
 // htmlPage escapes whatever is put into it by where it stands: names and rule texts are anybody's.
-var htmlPage = template.Must(template.New("html").Funcs(template.FuncMap{"clean": plaintext.Clean, "words": words}).Parse(htmlSource))
+var htmlPage = template.Must(template.New("html").Funcs(template.FuncMap{
+	"clean": plaintext.Clean, "words": words,
+}).Parse(htmlSource))
 
 // How much of a page is shown before the rest is folded or counted.
 const (

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// words is a rule, or a command, whose lines break at spaces: browsers break lines at hyphens, too, which rules are full
-// of. A word breaks only where it is longer than a line.
+// words is a rule, or a command, whose lines break at spaces: browsers break lines at hyphens, too, which rules are
+// full of. A word breaks only where it is longer than a line.
 func words(text string) template.HTML {
 	var b strings.Builder
 	for i, word := range strings.Split(text, " ") {

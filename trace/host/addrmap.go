@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// AddrMap says yes or no of addresses. Those of IPv4, of which there are tens of thousands, are found by four bytes: that
-// takes a third of the time of a netip.Addr.
+// AddrMap says yes or no of addresses. Those of IPv4, of which there are tens of thousands, are found by four bytes:
+// that takes a third of the time of a netip.Addr.
 type AddrMap struct {
 	v4 map[[4]byte]bool
 	v6 map[netip.Addr]bool

@@ -58,12 +58,28 @@ func (t *text) covered() string {
 		judged = append(judged, "those of the endpoints' nodes and pods, and both ends of the network between them")
 		open = append(open, some...)
 	} else {
-		open = append(open, "the network beyond "+beyond, "the endpoints' nodes and pods")
+		open = append(open, "the network beyond "+beyond)
+		if t.fromPods() {
+			open = append(open, "the client's pod")
+		}
+		open = append(open, "the endpoints' nodes and pods")
 	}
 	if len(open) == 0 {
 		return ", by " + its + report.And(judged)
 	}
 	return ", by " + its + report.And(judged) + "; not judged: " + strings.Join(open, ", ")
+}
+
+// fromPods tells whether connections of pods are among the paths: what is in a pod, as its routes, is not read.
+func (t *text) fromPods() bool {
+	for i := range t.report.Nodes {
+		for k := range t.report.Nodes[i].Paths {
+			if t.report.Nodes[i].Paths[k].Origin.Kind == "pod" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // followed tells whether all paths that lead to endpoints were followed from end to end, and names what of that was

@@ -17,31 +17,44 @@ func TestMatchSaysWhatItCovers(t *testing.T) {
 	}
 	const beyond = ", the endpoints' nodes and pods"
 	for _, tt := range []struct {
-		name  string
-		nodes []*report.Coverage
-		want  string
+		name    string
+		nodes   []*report.Coverage
+		want    string
+		fromPod bool
 	}{
+		{
+			"from a pod",
+			[]*report.Coverage{full},
+			", by its rules, routes and settings; not judged: the network beyond it, the client's pod" + beyond,
+			true,
+		},
 		{
 			"one node",
 			[]*report.Coverage{full},
 			", by its rules, routes and settings; not judged: the network beyond it" + beyond,
+			false,
 		},
 		{
 			"a file is missing",
 			[]*report.Coverage{part},
 			", by its rules and routes; not judged: settings (sysctl.txt), the network beyond it" + beyond,
+			false,
 		},
 		{
 			"on one of two nodes",
 			[]*report.Coverage{full, part},
 			", by their rules and routes; not judged: settings (sysctl.txt), the network beyond them" + beyond,
+			false,
 		},
-		{"no path", []*report.Coverage{nil}, ""},
+		{"no path", []*report.Coverage{nil}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &report.Report{}
 			for _, c := range tt.nodes {
 				r.Nodes = append(r.Nodes, report.NodeReport{Coverage: c})
+			}
+			if tt.fromPod {
+				r.Nodes[0].Paths = []report.Path{{Origin: report.Origin{Kind: "pod"}}}
 			}
 			if got := (&text{report: r}).covered(); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)

@@ -53,6 +53,7 @@ func TestFaults(t *testing.T) {
 	short := slices.Concat(
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
+		fieldFaults(),
 	)
 	long := slices.Concat(
 		combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -230,30 +231,46 @@ func fib(e *syntax.Fib) (*expr, bool) {
 	case "type":
 		return &expr{field: field{typ: typeFibType, get: fibType(flags), depends: depends}}, true
 	case "oif", "oifname", "check":
-		maybe := func(*netfilter.Context) value { return value{blur: number(1)} }
-		f := field{typ: typeBool, depends: depends, get: maybe}
-		if flags["saddr"] && !flags["oif"] {
-			f.get = routeBack(op.Back{Loose: !flags["iif"], Mark: flags["mark"]})
-		}
-		if e.Result == "oifname" {
-			f = field{typ: typeIfname, get: blank, depends: depends}
-		}
-		return &expr{field: f}, true
+		return &expr{field: field{typ: typeFibIface, get: fibIface(flags), depends: depends}}, true
 	}
 	return nil, false
 }
 
-// routeBack is what rpfilter asks.
-func routeBack(back op.Back) func(c *netfilter.Context) value {
+// fibIface is the interface of the route to an address of the packet, no name where there is no such route
+// (nft_fib4_eval, nft_fib6_eval).
+func fibIface(flags map[string]bool) func(c *netfilter.Context) value {
 	return func(c *netfilter.Context) value {
-		switch op.RouteBack(c, back) {
-		case op.Yes:
-			return knownNumber(1)
-		case op.No:
-			return knownNumber(0)
-		case op.Maybe:
+		p := c.Packet
+		if p.In == "lo" && c.Hook != netfilter.Forward {
+			return value{word: nameWord(p.In, 0)}
 		}
-		return value{blur: number(1)}
+		dev := ""
+		switch {
+		case flags["oif"]:
+			dev = p.Out
+		case flags["iif"]:
+			dev = p.In
+		}
+		q := op.RouteTo{Source: flags["saddr"], Mark: flags["mark"], In: "lo"}
+		if flags["saddr"] && flags["iif"] && !flags["oif"] && c.Hook == netfilter.Forward {
+			q.In = p.Out
+		}
+		devs, known := op.RouteDevs(c, q)
+		switch {
+		case !known || netfilter.IsUnknown(dev):
+			return value{blur: ones}
+		case dev != "" && slices.Contains(devs, dev):
+			return value{word: nameWord(dev, 0)}
+		case dev != "" || len(devs) == 0:
+			return value{}
+		}
+		// Which one of several it is has no effect on bits that their names share.
+		out := value{word: nameWord(devs[0], 0)}
+		for _, d := range devs[1:] {
+			out.blur = out.blur.or(nameWord(d, 0).xor(out.word))
+		}
+		out.word = out.word.and(out.blur.not())
+		return out
 	}
 }
 

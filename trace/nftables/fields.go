@@ -361,8 +361,8 @@ var metas = map[string]field{
 	"length":    between(32, "the packet's length", skbLength),
 	"iiftype":   unknown("the type of the interface"),
 	"oiftype":   unknown("the type of the interface"),
-	"iifkind":   unknown("the kind of the interface"),
-	"oifkind":   unknown("the kind of the interface"),
+	"iifkind":   linkKind(inName),
+	"oifkind":   linkKind(outName),
 	"iifgroup":  isGroup(inName),
 	"oifgroup":  isGroup(outName),
 	"ibrname":   unknown("bridge ports"),
@@ -380,6 +380,36 @@ var metas = map[string]field{
 	"time":      unknown("the time"),
 	"day":       unknown("the time"),
 	"hour":      unknown("the time"),
+}
+
+// linkKind is the kind of an interface, as ip -d link names it. The kernel breaks the rule off for one without a kind,
+// as hardware and lo are, and where there is no interface (nft_meta_get_eval_kind).
+func linkKind(name func(p *netfilter.Packet) string) field {
+	return field{
+		typ: typeIfname, depends: "the kind of the interface (ip-link.json)",
+		need: func(c *netfilter.Context) op.Truth {
+			dev := name(c.Packet)
+			if dev == "" {
+				return op.No
+			}
+			kind, known := kindOfLink(c, dev)
+			return op.Known(kind != "", known)
+		},
+		get: func(c *netfilter.Context) value {
+			kind, ok := kindOfLink(c, name(c.Packet))
+			if !ok {
+				return value{blur: ones}
+			}
+			return known(nameWord(kind, 0))
+		},
+	}
+}
+
+func kindOfLink(c *netfilter.Context, dev string) (kind string, known bool) {
+	if netfilter.IsUnknown(dev) {
+		return "", false
+	}
+	return c.Host.Kind(dev)
 }
 
 // transformed tells whether IPsec has to do with the packet.
@@ -454,6 +484,11 @@ var cts = map[connectionKey]field{
 	{key: "direction"}: {typ: typeCTDir, need: hasConnection, get: ctDirection},
 	{key: "l3proto"}:   {typ: typeNFProto, need: hasConnection, get: nfProto},
 	{key: "protocol"}:  {typ: typeProto, need: hasConnection, get: proto},
+	{key: "zone"}:      {typ: typeInteger, need: hasConnection, get: zone(netfilter.ZoneBoth), depends: zoneUnknown},
+	{"zone", "original"}: {
+		typ: typeInteger, need: hasConnection, get: zone(netfilter.ZoneOriginal), depends: zoneUnknown,
+	},
+	{"zone", "reply"}: {typ: typeInteger, need: hasConnection, get: zone(netfilter.ZoneReply), depends: zoneUnknown},
 	// of the connection that expected this one
 	{key: "helper"}: needs(op.NoPacket, unknown("the connection's helper")),
 
@@ -480,7 +515,6 @@ var cts = map[connectionKey]field{
 // ctKeys are the other keys of ct, with or without a direction; their values the snapshot does not hold.
 var ctKeys = map[string]string{
 	"expiration": "the connection's age", "label": "the connection's label",
-	"zone":  "the connection's zone",
 	"bytes": "what the connection has seen", "packets": "what the connection has seen",
 	"avgpkt": "what the connection has seen",
 	"id":     "the connection's number", "event": "the connection's events", "secmark": "security labels",
@@ -488,6 +522,26 @@ var ctKeys = map[string]string{
 }
 
 func ctMark(c *netfilter.Context) value { return knownNumber(uint64(c.Packet.CTMark)) }
+
+const zoneUnknown = "the connection's zone"
+
+// zone is the number of the connection's zone: of both directions it is the number itself, even if that counts in one
+// direction alone (NFT_CT_ZONE in nft_ct_get_eval, net/netfilter/nft_ct.c).
+func zone(dirs uint8) func(c *netfilter.Context) value {
+	return func(c *netfilter.Context) value {
+		z := c.Packet.Zone
+		if x := c.Packet.Tracked(); x != nil {
+			z = x.Zone
+		}
+		switch {
+		case z.Vague || z.ByMark:
+			return value{blur: lowBits(16)}
+		case dirs != netfilter.ZoneBoth && z.Dirs&dirs == 0:
+			return knownNumber(0)
+		}
+		return knownNumber(uint64(z.ID))
+	}
+}
 
 func connectionOf(f netfilter.Family) op.Cond {
 	return func(c *netfilter.Context) op.Truth { return both(op.Is(c.Packet.Family == f), hasConnection(c)) }

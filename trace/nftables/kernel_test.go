@@ -100,6 +100,14 @@ fib daddr . iif type local
 fib saddr . iif oif missing
 fib saddr . iif oif exists
 fib saddr oif missing
+fib saddr . iif oifname missing
+fib daddr oifname "veb"
+fib daddr oif != "vea"
+ct zone 5
+ct original zone != 5
+ct reply zone 0
+meta iifkind "veth"
+meta oifkind "veth"
 ip daddr . meta l4proto . th dport { 10.2.0.2 . tcp . 80, 10.2.0.1 . udp . 80 }
 ip saddr . tcp dport @pairs
 ip saddr . tcp dport != @pairs

@@ -42,7 +42,9 @@ var (
 		"host": 0, "unicast": 0, "broadcast": 1, "multicast": 2, "other": 3,
 	}}
 	// A bit for each type of address, so that a value can be any but one; nft prints no numbers here.
-	typeFibType = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{
+	// An interface, or whether there is one.
+	typeFibIface = &datatype{name: "fib_iface", bits: 128, read: readFibIface}
+	typeFibType  = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{
 		"unspec": 1, "unicast": fibUnicast, "local": fibLocal, "broadcast": fibBroadcast, "anycast": 16,
 		"multicast": fibMulticast, "blackhole": fibBlackhole, "unreachable": fibUnreachable, "prohibit": fibProhibit,
 	}}
@@ -107,6 +109,17 @@ func readName(s string) (lo, hi word, ok bool) {
 	return w, w, true
 }
 
+// readFibIface reads the interface of a route, or whether there is one: no name is zero, any name more.
+func readFibIface(s string) (lo, hi word, ok bool) {
+	switch s {
+	case "missing":
+		return word{}, word{}, true
+	case "exists":
+		return number(1), ones, true
+	}
+	return readName(s)
+}
+
 func readEther(s string) (lo, hi word, ok bool) {
 	n, err := strconv.ParseUint(strings.ReplaceAll(s, ":", ""), 16, 48)
 	w := number(n)
@@ -119,12 +132,18 @@ func (t *datatype) constant(e syntax.Expr) (lo, hi word, ok bool) {
 	case syntax.String:
 		return t.text(string(e))
 	case syntax.Number:
+		if t == typeFibIface && e != 0 {
+			return lo, hi, false // of an interface that is gone
+		}
 		w := number(uint64(e))
 		return w, w, e >= 0 && e <= math.MaxUint32 && float64(e) == math.Trunc(float64(e))
 	case syntax.Addr:
 		w := addrWord(e.Addr)
 		return w, w, t == typeIPv4 && e.Is4() || t == typeIPv6 && e.Is6()
 	case syntax.Bool:
+		if e && t == typeFibIface {
+			return number(1), ones, true
+		}
 		if e {
 			return number(1), number(1), true
 		}

@@ -68,3 +68,39 @@ func RouteBack(c *netfilter.Context, b Back) Truth {
 	}
 	return No
 }
+
+// RouteTo is a lookup of the route to a packet's destination, or to its Source, with its Mark or with none, as of a
+// packet that comes in by an interface.
+type RouteTo struct {
+	Source, Mark bool
+	In           string
+}
+
+// RouteDevs returns the interfaces of that route; none where there is none, or it is the node itself.
+func RouteDevs(c *netfilter.Context, r RouteTo) (devs []string, known bool) {
+	p := c.Packet
+	if !p.Src.IsValid() || !p.Dst.IsValid() || netfilter.IsUnknown(r.In) {
+		return nil, false
+	}
+	q := host.Query{Dst: p.Dst, Src: p.Src, In: r.In, AnyTOS: p.AnyTOS}
+	if r.Source {
+		q.Dst, q.Src = q.Src, q.Dst
+	}
+	if r.Mark {
+		q.Mark = p.Mark
+	}
+	l := c.Host.Lookup(q)
+	switch {
+	case !l.Known, l.Type == host.RouteBroadcast, l.Type == host.RouteMulticast, q.Dst.IsLinkLocalUnicast():
+		return nil, false
+	case l.Type != host.RouteUnicast:
+		return nil, true
+	}
+	for _, h := range l.NextHops() {
+		if h.Dev == "" {
+			return nil, false
+		}
+		devs = append(devs, h.Dev)
+	}
+	return devs, len(devs) > 0
+}

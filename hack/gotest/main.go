@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -150,6 +151,20 @@ func (s *summary) take(e *event, w io.Writer) {
 		s.failed = append(s.failed, name)
 		fmt.Fprintf(w, "FAIL  %s %.1fs\n%s", name, e.Elapsed, strings.Join(s.output[name], ""))
 		delete(s.output, name)
+		if e.Test == "" {
+			s.notEnded(e.Package, w)
+		}
+	}
+}
+
+// notEnded prints the tests of a package that had not ended when it did: where its time was over, or its process ended
+// otherwise, nothing else says why.
+func (s *summary) notEnded(pkg string, w io.Writer) {
+	for _, name := range slices.Sorted(maps.Keys(s.output)) {
+		if strings.HasPrefix(name, pkg+" ") {
+			fmt.Fprintf(w, "had not ended: %s\n%s", name, strings.Join(s.output[name], ""))
+			delete(s.output, name)
+		}
 	}
 }
 

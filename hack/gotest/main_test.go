@@ -68,3 +68,22 @@ func TestSlow(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
+
+// TestNotEnded: where the time of a package is over, the test that was running is named, with what it printed.
+func TestNotEnded(t *testing.T) {
+	var s summary
+	var out bytes.Buffer
+	if err := s.read(strings.NewReader(`{"Action":"output","Package":"x","Test":"TestA","Output":"a\n"}
+{"Action":"pass","Package":"x","Test":"TestA","Elapsed":1}
+{"Action":"output","Package":"x","Test":"TestB","Output":"panic: test timed out after 1s\n"}
+{"Action":"output","Package":"xy","Test":"TestC","Output":"c\n"}
+{"Action":"output","Package":"x","Output":"FAIL\tx\t1.0s\n"}
+{"Action":"fail","Package":"x","Elapsed":1}
+`), &out); err != nil {
+		t.Fatal(err)
+	}
+	const want = "FAIL  x 1.0s\nFAIL\tx\t1.0s\nhad not ended: x TestB\npanic: test timed out after 1s\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}

@@ -3,9 +3,14 @@
 package command
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"flag"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,9 +19,11 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/print"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -36,9 +43,12 @@ const (
 // incident is a Service that does not work, and what the first lines of trace must say of it.
 type incident struct {
 	name, symptom string // of docs/symptoms.md
-	// fault is a recorded one (testdata/faults), else snapshot is a directory, in whose files replaced texts are.
+	// fault is a recorded one (testdata/faults), else snapshot is a directory, or an archive, in whose files replaced
+	// texts are, and of whose objects one Service is without.
 	fault, snapshot string
 	replaced        []replacement
+	without         string // the name of a Service that has been deleted
+	verify          bool   // the command is verify, which has no line of impact: the message says it
 	args            string
 	code            string // of the first finding
 	impact          string
@@ -46,7 +56,8 @@ type incident struct {
 	remedy          string // in the first command after that which keeps the evidence
 }
 
-// replacement puts one text in the place of another one in a file.
+// replacement puts one text in the place of another one in a file; without another one it is a new file, or its whole
+// text.
 type replacement struct{ file, old, text string }
 
 // captured is a node whose kube-proxy has written rules of many Services.
@@ -61,6 +72,35 @@ const (
 	faultsService = "svcproxy-e2e/faults --node node1 --from "
 	faultsClient  = faultsService + "pod/svcproxy-e2e/faults-client-node1"
 )
+
+// threeNodes is a snapshot of a connection from end to end.
+const threeNodes = "../../testdata/endtoend/vxlan.tar.gz"
+
+// The cluster's DNS, whose only endpoint is not ready, and what kube-proxy has of it.
+const (
+	kubeDNS = `{"apiVersion": "v1", "kind": "Service",
+  "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
+  "spec": {"type": "ClusterIP", "clusterIP": "10.97.0.10", "clusterIPs": ["10.97.0.10"], "ipFamilies": ["IPv4"],
+    "internalTrafficPolicy": "Cluster", "selector": {"k8s-app": "kube-dns"}, "ports": [
+    {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53},
+    {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53}]}}`
+	kubeDNSSlice = `{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+  "metadata": {"name": "kube-dns-x7k2v", "namespace": "kube-system",
+    "labels": {"kubernetes.io/service-name": "kube-dns"}},
+  "endpoints": [{"addresses": ["10.245.0.3"], "conditions": {"ready": false, "serving": false, "terminating": false},
+    "nodeName": "node2", "targetRef": {"kind": "Pod", "namespace": "kube-system", "name": "coredns-5d78c9869d-4zq8c"}}],
+  "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]}`
+)
+
+// noDNS is the rule that refuses what is sent to it.
+func noDNS(protocol, port string) string {
+	return fmt.Sprintf(`[0:0] -A KUBE-SERVICES -d 10.97.0.10/32 -p %s -m comment --comment "kube-system/kube-dns:%s `+
+		`has no endpoints" -m %[1]s --dport 53 -j REJECT --reject-with icmp-port-unreachable`+"\n", protocol, port)
+}
+
+// legacyRules are those that kube-proxy in iptables mode writes of the Services of captured, on a node whose iptables
+// is the legacy one.
+const legacyRules = "../../testdata/snapshots/iptables-legacy/nodes/node1/iptables-legacy-save.txt"
 
 var allIncidents = []incident{
 	{
@@ -208,6 +248,58 @@ var allIncidents = []incident{
 		guilty: "10.244.1.56:40000", remedy: "conntrack -D -f ipv4 -p udp --orig-dst 10.96.178.81",
 	},
 	{
+		name: "not-answered", symptom: "connections are accepted, and nothing is answered",
+		snapshot: threeNodes, replaced: []replacement{
+			{file: "nodes/node2/pods/shop_web-76bbf6d6cc-pdcpk/stopped.txt", text: "429 T\n"},
+		},
+		args: "shop/web --from pod/shop/web-76bbf6d6cc-m4dxw --end-to-end",
+		code: "ProcessStopped", impact: "1 of 3 connections to shop/web from pod shop/web-76bbf6d6cc-m4dxw",
+		guilty: "ss: tcp *:8080", remedy: "kubectl delete -n shop pod/web-76bbf6d6cc-pdcpk",
+	},
+	{
+		name: "only-from-outside", symptom: "it works from outside, not inside",
+		snapshot: captured, replaced: []replacement{{
+			"cluster/services.json", `"name": "lb",`, `"name": "lb", "annotations": ` +
+				`{"service.beta.kubernetes.io/do-loadbalancer-enable-proxy-protocol": "true"},`,
+		}},
+		args: "203.0.113.10 --node node1 --from pod",
+		code: "LoadBalancerBypassed", impact: "all connections to shop/lb", guilty: "annotation service.beta",
+		remedy: "kubectl get -n shop service/lb",
+	},
+	{
+		name: "name-not-resolved", symptom: "a pod does not resolve a name, or it takes seconds",
+		snapshot: threeNodes, replaced: []replacement{
+			{
+				file: "nodes/node1/pods/shop_web-76bbf6d6cc-rjf7z/resolv.conf",
+				text: "search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.97.0.10\noptions ndots:5\n",
+			},
+			{"cluster/services.json", `"items": [`, `"items": [` + kubeDNS + ","},
+			{"cluster/endpointslices.json", `"items": [`, `"items": [` + kubeDNSSlice + ","},
+			{
+				iptablesSave, "[0:0] -A KUBE-FIREWALL ",
+				noDNS("udp", "dns") + noDNS("tcp", "dns-tcp") + "[0:0] -A KUBE-FIREWALL ",
+			},
+		},
+		args: "shop/web --from pod/shop/web-76bbf6d6cc-rjf7z --end-to-end",
+		code: "DNSServerUnreachable", impact: "all connections by name to shop/web",
+		guilty: "resolv.conf: nameserver 10.97.0.10", remedy: "kubectl get services,endpointslices -A -l k8s-app=kube-dns",
+	},
+	{
+		name: "deleted", symptom: "a deleted Service still answers", verify: true,
+		snapshot: captured, without: "shop/ep2", args: "-A --node node1",
+		code: "StaleService", impact: "rules serve a frontend that belongs to no Service",
+		guilty: "nat KUBE-SERVICES rule 12", remedy: "kubectl",
+	},
+	{
+		name: "mode-changed", symptom: "the proxy mode was changed, and Services fail",
+		snapshot: "../../testdata/snapshots/nftables", replaced: []replacement{
+			{file: "nodes/node1/iptables-legacy-save.txt", text: fileText(legacyRules)},
+		},
+		args: "shop/ep2 --node node1",
+		code: "ModeLeftover", impact: "no path to shop/ep2 is wrong", guilty: "nat PREROUTING rule 1",
+		remedy: "kube-proxy --cleanup",
+	},
+	{
 		name: "one-node", symptom: "it fails from one node only",
 		fault: "iptables-neighbours/a-next-hop-that-is-nobody", args: "svcproxy-e2e/faults --node node1",
 		code: "NeighbourFailed", impact: "1 of 3 connections to", guilty: "10.79.0.99", remedy: "ip neigh show",
@@ -233,11 +325,15 @@ func TestFirstScreen(t *testing.T) {
 				t.Errorf("%s is not in the first %d lines (%s):\n%s", what, screenLines, pattern, screen)
 				return ""
 			}
-			find("verdict and impact", `^Impact   (MISMATCH|UNKNOWN|WARNING): `+regexp.QuoteMeta(in.impact))
+			impact := `^Impact   (MISMATCH|UNKNOWN|WARNING): `
+			if in.verify {
+				impact = `^  why    `
+			}
+			find("verdict and impact", impact+regexp.QuoteMeta(in.impact))
 			find("the finding", `^(MISMATCH|UNKNOWN|WARNING)  `+in.code)
 			find("the cause", `^  why    `)
 			find("the marked evidence", `^  where  > .*`+regexp.QuoteMeta(in.guilty))
-			find("how to keep the evidence", `^  keep   kubectl svcproxy dump --node `)
+			find("how to keep the evidence", `^  keep   kubectl svcproxy dump `)
 			find("the remedy", `^  fix    `)
 			find("the command of the remedy", `^ {11}`+regexp.QuoteMeta(in.remedy))
 			file := filepath.Join(incidents, in.name+".txt")
@@ -276,32 +372,120 @@ func (in *incident) screen(t *testing.T) string {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	env := newEnvironment(streams, System{})
 	env.out = terminal.Live(out, terminal.Style{Width: screenColumns})
-	o, cmd := &traceOptions{}, &cobra.Command{}
-	o.add(cmd, env)
-	if err := cmd.ParseFlags(append(strings.Fields(in.args), "--snapshot", in.dir(t))); err != nil {
-		t.Fatal(err)
+	args := append(strings.Fields(in.args), "--snapshot", in.dir(t))
+	judged := tracedOf
+	if in.verify {
+		judged = verifiedOf
 	}
-	c, err := o.config(env, cmd.Flags(), cmd.Flags().Args())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := run.Open(c.session)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	c.live, c.again = true, nil
-	r, v, err := traced(context.Background(), env, &c, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	printer, r, v := judged(t, env, args)
 	r.Source, v.Age = &report.Source{Context: "prod", Cluster: "prod", ReadAt: "2026-11-22T19:55:00Z"}, ""
 	out.Reset() // what was said meanwhile
-	if err := conclude(env, c.printer, r, v); err == nil {
+	if err := conclude(env, printer, r, v); err == nil {
 		t.Error("nothing is wrong")
 	}
 	lines := bytes.SplitAfter(out.Bytes(), []byte("\n"))
 	return string(bytes.Join(lines[:min(len(lines), screenLines)], nil))
+}
+
+// tracedOf is what trace says of a snapshot, as if its nodes had been read.
+func tracedOf(t *testing.T, env *environment, args []string) (*print.Printer, *report.Report, print.View) {
+	t.Helper()
+	o, cmd := &traceOptions{}, &cobra.Command{}
+	o.add(cmd, env)
+	fatal(t, cmd.ParseFlags(args))
+	c, err := o.config(env, cmd.Flags(), cmd.Flags().Args())
+	fatal(t, err)
+	s, err := run.Open(c.session)
+	fatal(t, err)
+	defer s.Close()
+	c.live, c.again = true, nil
+	r, v, err := traced(context.Background(), env, &c, s)
+	fatal(t, err)
+	return c.printer, r, v
+}
+
+// verifiedOf is the same of verify.
+func verifiedOf(t *testing.T, env *environment, args []string) (*print.Printer, *report.Report, print.View) {
+	t.Helper()
+	o, cmd := &verifyOptions{}, &cobra.Command{}
+	o.add(cmd, env)
+	fatal(t, cmd.ParseFlags(args))
+	c, err := o.config(env, cmd.Flags(), cmd.Flags().Args())
+	fatal(t, err)
+	s, err := run.Open(c.session)
+	fatal(t, err)
+	defer s.Close()
+	c.live, c.again = true, nil
+	r, v, err := verified(context.Background(), env, &c, s)
+	fatal(t, err)
+	return c.printer, r, v
+}
+
+func fileText(path string) string {
+	data, err := os.ReadFile(filepath.FromSlash(path))
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func fatal(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deleteService takes a Service and its EndpointSlices out of the objects of a snapshot.
+func deleteService(t *testing.T, dir, service string) {
+	t.Helper()
+	for _, file := range []string{"services.json", "endpointslices.json"} {
+		path := filepath.Join(dir, "cluster", file)
+		data, err := os.ReadFile(path)
+		fatal(t, err)
+		var list unstructured.UnstructuredList
+		fatal(t, list.UnmarshalJSON(data))
+		before := len(list.Items)
+		list.Items = slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
+			name := o.GetName()
+			if of := o.GetLabels()["kubernetes.io/service-name"]; of != "" {
+				name = of
+			}
+			return o.GetNamespace()+"/"+name == service
+		})
+		if len(list.Items) == before {
+			t.Fatalf("%s holds nothing of %s", path, service)
+		}
+		data, err = list.MarshalJSON()
+		fatal(t, err)
+		fatal(t, os.WriteFile(path, data, 0o600))
+	}
+}
+
+// unpackSnapshot unpacks an archive that a test of this repository reads.
+func unpackSnapshot(t *testing.T, archive, dir string) {
+	t.Helper()
+	f, err := os.Open(archive)
+	fatal(t, err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	fatal(t, err)
+	r := tar.NewReader(z)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		fatal(t, err)
+		path := filepath.Join(dir, filepath.FromSlash(h.Name))
+		fatal(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		data, err := io.ReadAll(r)
+		fatal(t, err)
+		fatal(t, os.WriteFile(path, data, 0o600))
+	}
 }
 
 // dir makes the snapshot of an incident.
@@ -309,11 +493,9 @@ func (in *incident) dir(t *testing.T) string {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal(t, err)
 	}
-	if in.fault == "" && in.replaced == nil {
+	if in.fault == "" && in.replaced == nil && in.without == "" {
 		return in.snapshot
 	}
 	base, out := in.snapshot, filepath.Join(t.TempDir(), in.name)
@@ -321,9 +503,20 @@ func (in *incident) dir(t *testing.T) string {
 	if in.fault != "" {
 		base = filepath.Join(filepath.Dir(file), "healthy")
 	}
-	must(os.CopyFS(out, os.DirFS(base)))
+	if strings.HasSuffix(base, ".tar.gz") {
+		unpackSnapshot(t, base, out)
+	} else {
+		must(os.CopyFS(out, os.DirFS(base)))
+	}
+	if in.without != "" {
+		deleteService(t, out, in.without)
+	}
 	for _, r := range in.replaced {
 		path := filepath.Join(out, filepath.FromSlash(r.file))
+		if r.old == "" {
+			must(os.WriteFile(path, []byte(r.text), 0o600))
+			continue
+		}
 		data, err := os.ReadFile(path)
 		must(err)
 		if !bytes.Contains(data, []byte(r.old)) {

@@ -61,6 +61,11 @@ For exit codes see "kubectl svcproxy --help".`,
 			return verify(cmd.Context(), env, c)
 		},
 	}
+	o.add(cmd, env)
+	return cmd
+}
+
+func (o *verifyOptions) add(cmd *cobra.Command, env *environment) {
 	o.nodes.add(cmd, env)
 	o.helper.add(cmd, env)
 	o.output.add(cmd, report.KindVerify, "the Services that are not right")
@@ -68,7 +73,6 @@ For exit codes see "kubectl svcproxy --help".`,
 	f := cmd.Flags()
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Verify the Services of all namespaces")
 	f.BoolVar(&o.showAll, "show-all", false, "Also list what is right or refused by design")
-	return cmd
 }
 
 // verifyConfig is what to verify.
@@ -126,57 +130,69 @@ func (o *verifyOptions) config(env *environment, flags *pflag.FlagSet, args []st
 
 // verify verifies and prints.
 func verify(ctx context.Context, env *environment, c verifyConfig) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s, err := run.Open(c.session)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	if nodes, ok, err := s.CertainNodes(); err != nil {
+	r, v, err := verified(ctx, env, &c, s)
+	if err != nil || r == nil {
 		return err
+	}
+	return conclude(env, c.printer, r, v)
+}
+
+// verified verifies, and returns what is to be printed; no report where the helper pods alone were asked for, and
+// printed.
+func verified(ctx context.Context, env *environment, c *verifyConfig, s *run.Session) (
+	r *report.Report, v print.View, err error,
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if nodes, ok, err := s.CertainNodes(); err != nil {
+		return nil, v, err
 	} else if ok {
 		s.ReadAhead(ctx, nodes)
 	}
 	if err := s.ReadObjects(ctx); err != nil {
-		return err
+		return nil, v, err
 	}
 	targets, err := c.targets(ctx, s)
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	nodes, err := s.ChooseNodes(run.NodesOf(targets))
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	from, err := s.FindOrigin(ctx, c.from, c.namespace)
 	if err != nil {
-		return err
+		return nil, v, err
 	}
 	if from.IsNamed() && !slices.Equal(nodes, []string{from.Node}) {
-		return run.Usagef("--from %s is on node %s: give --node %s", c.from, from.Node, from.Node)
+		return nil, v, run.Usagef("--from %s is on node %s: give --node %s", c.from, from.Node, from.Node)
 	}
 	if c.podsOnly {
-		return printPods(env, s, nodes)
+		return nil, v, printPods(env, s, nodes)
 	}
 	s.NoteNodes(nodes, c.printer.ForPeople(), "run endpoints")
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
-		return err
+		return nil, v, err
 	}
 	reports, err := s.Judge(ctx, run.Task{
 		Nodes: nodes, Request: c.request(targets, from),
 		Everything: c.allNamespaces && c.from == "" && !c.showAll && !c.printer.Draws(),
 	})
 	if err != nil {
-		return err
+		return nil, v, err
 	}
-	r := s.Combine(report.KindVerify, nil, reports)
-	v := print.View{
+	r = s.Combine(report.KindVerify, nil, reports)
+	v = print.View{
 		Now: s.Now(), All: c.showAll, Namespace: c.namespace, Services: c.count(s.Objects, targets), Scope: c.scope(),
 		Elsewhere: c.elsewhere(s.Objects), Next: c.next(r), Keep: c.keep(r),
 	}
 	r.Source, v.Age = env.source(s, r.Nodes)
-	return conclude(env, c.printer, r, v)
+	return r, v, nil
 }
 
 // targets returns the Services that were named, or those of the namespace; nil for those of all namespaces.

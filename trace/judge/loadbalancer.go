@@ -24,7 +24,7 @@ const bypassedAdvice = "have the load balancer's controller set ipMode: Proxy in
 
 var _ = register(kind{
 	code: LoadBalancerBypassed, severity: warning, scope: onPath, by: bypassedLoadBalancer,
-	effect: map[string]string{"": "without {actual}"},
+	effect: map[string]string{"": "{actual}"},
 	remedy: advice(bypassedAdvice),
 	issues: []string{"kubernetes/kubernetes#66607", "hetznercloud/hcloud-cloud-controller-manager#727"},
 })
@@ -54,7 +54,7 @@ var bypassedLoadBalancer = &detector{stage: stageSettings, path: func(p *pathCas
 		}
 		return []issue{{
 			code: LoadBalancerBypassed, subject: want.Frontend.Address.String(), expected: "through the load balancer",
-			actual: a.what, evidence: say("annotation " + key + ": " + p.svc.Annotations[key]),
+			actual: "without " + a.what, evidence: say("annotation " + key + ": " + p.svc.Annotations[key]),
 			message: fmt.Sprintf("the node's rules lead directly to the endpoints, without the load balancer: connections "+
 				"from here do not have %s, which the endpoints of this Service may require", a.what),
 			remedy: report.Remedy{Text: bypassedAdvice, Commands: []report.Command{{

@@ -269,7 +269,7 @@ func fibIface(flags map[string]bool) func(c *netfilter.Context) value {
 		for _, d := range devs[1:] {
 			out.blur = out.blur.or(nameWord(d, 0).xor(out.word))
 		}
-		out.word = out.word.and(out.blur.not())
+		out.word = out.and(out.blur.not())
 		return out
 	}
 }

@@ -41,10 +41,10 @@ var (
 	typePktType  = &datatype{name: "pkt_type", bits: 8, symbols: map[string]uint64{
 		"host": 0, "unicast": 0, "broadcast": 1, "multicast": 2, "other": 3,
 	}}
-	// A bit for each type of address, so that a value can be any but one; nft prints no numbers here.
 	// An interface, or whether there is one.
 	typeFibIface = &datatype{name: "fib_iface", bits: 128, read: readFibIface}
-	typeFibType  = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{
+	// A bit for each type of address, so that a value can be any but one; nft prints no numbers here.
+	typeFibType = &datatype{name: "fib_addrtype", bits: 32, symbols: map[string]uint64{
 		"unspec": 1, "unicast": fibUnicast, "local": fibLocal, "broadcast": fibBroadcast, "anycast": 16,
 		"multicast": fibMulticast, "blackhole": fibBlackhole, "unreachable": fibUnreachable, "prohibit": fibProhibit,
 	}}

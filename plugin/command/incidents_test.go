@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -390,16 +391,12 @@ func (in *incident) screen(t *testing.T) string {
 // tracedOf is what trace says of a snapshot, as if its nodes had been read.
 func tracedOf(t *testing.T, env *environment, args []string) (*print.Printer, *report.Report, print.View) {
 	t.Helper()
-	o, cmd := &traceOptions{}, &cobra.Command{}
-	o.add(cmd, env)
-	fatal(t, cmd.ParseFlags(args))
-	c, err := o.config(env, cmd.Flags(), cmd.Flags().Args())
+	o := &traceOptions{}
+	flags := parsed(t, env, o.add, args)
+	c, err := o.config(env, flags, flags.Args())
 	fatal(t, err)
-	s, err := run.Open(c.session)
-	fatal(t, err)
-	defer s.Close()
 	c.live, c.again = true, nil
-	r, v, err := traced(context.Background(), env, &c, s)
+	r, v, err := traced(context.Background(), env, &c, opened(t, c.session))
 	fatal(t, err)
 	return c.printer, r, v
 }
@@ -407,18 +404,31 @@ func tracedOf(t *testing.T, env *environment, args []string) (*print.Printer, *r
 // verifiedOf is the same of verify.
 func verifiedOf(t *testing.T, env *environment, args []string) (*print.Printer, *report.Report, print.View) {
 	t.Helper()
-	o, cmd := &verifyOptions{}, &cobra.Command{}
-	o.add(cmd, env)
-	fatal(t, cmd.ParseFlags(args))
-	c, err := o.config(env, cmd.Flags(), cmd.Flags().Args())
+	o := &verifyOptions{}
+	flags := parsed(t, env, o.add, args)
+	c, err := o.config(env, flags, flags.Args())
 	fatal(t, err)
-	s, err := run.Open(c.session)
-	fatal(t, err)
-	defer s.Close()
 	c.live, c.again = true, nil
-	r, v, err := verified(context.Background(), env, &c, s)
+	r, v, err := verified(context.Background(), env, &c, opened(t, c.session))
 	fatal(t, err)
 	return c.printer, r, v
+}
+
+// parsed are the flags of a command, and its arguments.
+func parsed(t *testing.T, env *environment, add func(*cobra.Command, *environment), args []string) *pflag.FlagSet {
+	t.Helper()
+	cmd := &cobra.Command{}
+	add(cmd, env)
+	fatal(t, cmd.ParseFlags(args))
+	return cmd.Flags()
+}
+
+func opened(t *testing.T, c run.Config) *run.Session {
+	t.Helper()
+	s, err := run.Open(c)
+	fatal(t, err)
+	t.Cleanup(s.Close)
+	return s
 }
 
 func fileText(path string) string {

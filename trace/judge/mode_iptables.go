@@ -129,14 +129,7 @@ func (m *iptablesMode) leftovers(n *node) []issue {
 	if !m.holds(n.State) && !m.refusesStill(n.State) {
 		return nil
 	}
-	is := leftover(n, m, "table nat", "kube-proxy's "+m.name()+" chains, too")
-	for _, t := range n.Rules.Tables {
-		if m.home(t) {
-			is.evidence = append(is.evidence, entering(t, m.chains.Services)...)
-		}
-	}
-	is.evidence = is.evidence[:min(len(is.evidence), 2)] // where packets come from elsewhere, and from the node
-	return []issue{is}
+	return []issue{leftover(n, m, "table nat", "kube-proxy's "+m.name()+" chains, too", m.chains.Services)}
 }
 
 // entering cites the rules of base chains that lead to a chain.
@@ -172,9 +165,17 @@ func (m *iptablesMode) refusesStill(s *nodestate.State) bool {
 	return false
 }
 
-// leftover is rules of a mode that are live beside those of the mode that kube-proxy runs in.
-func leftover(n *node, of mode, subject, actual string) issue {
+// leftover is rules of a mode that are live beside those of the mode that kube-proxy runs in; services is the mode's
+// chain of all Services.
+func leftover(n *node, of mode, subject, actual, services string) issue {
+	var evidence []report.Evidence
+	for _, t := range n.Rules.Tables {
+		if of.home(t) {
+			evidence = append(evidence, entering(t, services)...)
+		}
+	}
 	return issue{
+		evidence: evidence[:min(len(evidence), 2)], // where packets come from elsewhere, and from the node
 		code:     ModeLeftover,
 		subject:  subject,
 		expected: "rules of " + n.mode.name() + " mode alone",

@@ -71,12 +71,9 @@ func (m *nftablesMode) leftovers(n *node) []issue {
 	if !slices.ContainsFunc(n.Rules.Tables, m.home) {
 		return nil
 	}
-	is := leftover(n, m, "table "+m.chains.Table, "kube-proxy's nftables table, too")
-	for _, t := range m.tables(n.State) {
-		is.evidence = append(is.evidence, entering(t, m.chains.Services)...)
+	return []issue{
+		leftover(n, m, "table "+m.chains.Table, "kube-proxy's nftables table, too", m.chains.Services),
 	}
-	is.evidence = is.evidence[:min(len(is.evidence), 2)] // where packets come from elsewhere, and from the node
-	return []issue{is}
 }
 
 // frontendMaps are the maps whose elements are frontends.

@@ -18,13 +18,21 @@ import (
 // or nobody, nothing is done, nor where memory counts that nothing has touched.
 //
 // Go's heap is contiguous and grows from its beginning: the memory of a large allocation is the heap's again after a
-// collection, and the kernel remembers what it was told of it. Nothing touches it, so that it takes none.
+// collection, and the kernel remembers what it was told of it. Nothing touches it, so that it takes none; but an
+// allocation that begins in memory that was in use before is cleared, all of it. In parts it is the first that is.
 func inHugePages(size int64) {
 	if !asksForHugePages() || rationed() {
 		return
 	}
-	// An error changes nothing: pages stay small.
-	_ = unix.Madvise(make([]byte, size), unix.MADV_HUGEPAGE)
+	const part = 4 << 20
+	parts := make([][]byte, 0, (size+part-1)/part)
+	for rest := size; rest > 0; rest -= part {
+		memory := make([]byte, min(rest, part))
+		parts = append(parts, memory)
+		// An error changes nothing: pages stay small.
+		_ = unix.Madvise(memory, unix.MADV_HUGEPAGE)
+	}
+	runtime.KeepAlive(parts)
 	runtime.GC()
 }
 

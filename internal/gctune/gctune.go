@@ -45,6 +45,7 @@ func AfterFirst(first int64, percent int, memoryLimit int64) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
+	debug.SetGCPercent(-1)
 	inHugePages(first)
 	// The first collection finds what nothing refers to.
 	unused := new([64]byte)
@@ -52,7 +53,6 @@ func AfterFirst(first int64, percent int, memoryLimit int64) {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(memoryLimit)
 	}, percent)
-	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(first)
 }
 

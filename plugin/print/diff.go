@@ -388,6 +388,9 @@ func (t *text) diffConclusion(d *report.Diff) {
 		if s.Repaired > 0 {
 			how = append(how, fmt.Sprintf("%d repaired", s.Repaired))
 		}
+		if s.Unclear > 0 {
+			how = append(how, fmt.Sprintf("%d no longer known", s.Unclear))
+		}
 		if len(how) > 0 {
 			text += " (" + strings.Join(how, ", ") + ")"
 		}

@@ -64,7 +64,8 @@ func protocolOf(f *report.Frontend) string {
 }
 
 func (t *text) pathGroup(g *pathGroup) {
-	t.Addf("  %s → ", verdictOf(g.first.Before))
+	before := verdictOf(g.first.Before) + " → "
+	t.Add(plain, "  "+before)
 	color := plain
 	if s := g.first.After; s != nil {
 		color = colorOf(s.Verdict)
@@ -80,7 +81,17 @@ func (t *text) pathGroup(g *pathGroup) {
 			where = plaintext.Plural(len(g.paths), "path") + " of " + of
 		}
 	}
-	t.Linef("  %s", where)
+	indent := len("  ") + plaintext.Width(before+verdictOf(g.first.After)) + len("  ")
+	limit := 0
+	if t.Width > 0 {
+		limit = max(t.Width-indent, 40)
+	}
+	for i, line := range plaintext.Wrap(where, limit) {
+		if i > 0 {
+			t.Add(plain, strings.Repeat(" ", indent-len("  ")))
+		}
+		t.Linef("  %s", line)
+	}
 	for line := range strings.SplitSeq(t.whatChanged(g.first), "\n") {
 		if line != "" {
 			t.diffLine("   ", line)

@@ -115,8 +115,8 @@ func TestDiffConclusion(t *testing.T) {
 			"SAME: no path and no rule differs; 3 differences of settings, routes and the like, 1 difference of API objects",
 		},
 		{
-			report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 3, Broke: 2, Repaired: 1}},
-			"DIFFERENT: 3 paths (2 broke, 1 repaired)",
+			report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 4, Broke: 2, Repaired: 1, Unclear: 1}},
+			"DIFFERENT: 4 paths (2 broke, 1 repaired, 1 no longer known)",
 		},
 		{report.Diff{OnlyAfter: []string{"worker-9"}}, "DIFFERENT: 1 node in one snapshot only"},
 		{

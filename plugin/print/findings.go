@@ -207,16 +207,28 @@ func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	}
 }
 
-// addFix adds a remedy that is not there yet.
+// addFix adds a remedy that is not there yet: the commands of one that begins as another does to that one, as long as it
+// is not too long.
 func (b *block) addFix(r report.Remedy) {
 	if r.IsZero() {
 		return
 	}
-	key := []string{r.Text}
-	for _, c := range r.Commands {
-		key = append(key, c.Line, c.Node, c.When)
+	keyOf := func(commands []report.Command) string {
+		key := []string{r.Text}
+		for _, c := range commands {
+			key = append(key, c.Line, c.Node, c.When)
+		}
+		return strings.Join(key, "\x00")
 	}
-	if _, isNew := b.fixKeys.add(strings.Join(key, "\x00")); isNew {
+	at, isNew := b.fixKeys.add(keyOf(r.Commands[:min(len(r.Commands), 1)]))
+	if !isNew {
+		if all := union(b.fixes[at].Commands, r.Commands); len(all) <= fixCommands {
+			b.fixes[at].Commands = all
+			return
+		}
+		_, isNew = b.fixKeys.add(keyOf(r.Commands))
+	}
+	if isNew {
 		b.fixes = append(b.fixes, r)
 	}
 }
@@ -285,6 +297,7 @@ const (
 	onLimit       = 3
 	nodeLimit     = 8
 	fixLimit      = 3
+	fixCommands   = 8
 )
 
 // blocks writes the findings; of more than limit the rest is counted (0: all).

@@ -3,6 +3,8 @@
 package print
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -72,5 +74,32 @@ func TestFindingsOfSeveralSubjects(t *testing.T) {
 	other.Actual, other.Expected = "1", "2"
 	if got := findingsText(t, stale("a"), other); strings.Count(got, "MISMATCH") != 2 {
 		t.Error(got)
+	}
+}
+
+// The rules of one chain that cannot be evaluated have one remedy, whose first command is the same for all.
+func TestCommandOfSeveralFindingsIsPrintedOnce(t *testing.T) {
+	fix := func(lines ...string) report.Remedy {
+		out := report.Remedy{Text: "real connections show what happens to them"}
+		for _, line := range lines {
+			out.Commands = append(out.Commands, report.Command{Line: line})
+		}
+		return out
+	}
+	var b block
+	for _, r := range []report.Remedy{fix("live", "a"), fix("live", "b"), fix("live", "a"), fix("other", "a"), {}} {
+		b.addFix(r)
+	}
+	if want := []report.Remedy{fix("live", "a", "b"), fix("other", "a")}; !reflect.DeepEqual(b.fixes, want) {
+		t.Errorf("got %v, want %v", b.fixes, want)
+	}
+	for i := range 3 * fixCommands {
+		b.addFix(fix("live", fmt.Sprint(i)))
+	}
+	if n := len(b.fixes[0].Commands); n != fixCommands {
+		t.Errorf("%d commands in one remedy, want %d", n, fixCommands)
+	}
+	if want := 2 + 3*fixCommands - (fixCommands - 3); len(b.fixes) != want {
+		t.Errorf("%d remedies, want %d: none is lost", len(b.fixes), want)
 	}
 }

@@ -432,12 +432,18 @@ func Count(d *report.Diff) {
 		s.Paths += len(n.Paths) + n.PathsLeft
 		for k := range n.Paths {
 			p := &n.Paths[k]
-			if p.Before != nil && p.After != nil && p.Before.Verdict.NeedsAttention() != p.After.Verdict.NeedsAttention() {
-				if !p.After.Verdict.NeedsAttention() {
-					s.Repaired++
-				} else {
-					s.Broke++
+			if p.Before == nil || p.After == nil {
+				continue
+			}
+			switch before, after := p.Before.Verdict, p.After.Verdict; {
+			case after == report.Unknown:
+				if before != report.Unknown {
+					s.Unclear++
 				}
+			case before.NeedsAttention() && !after.NeedsAttention():
+				s.Repaired++
+			case !before.NeedsAttention() && after.NeedsAttention():
+				s.Broke++
 			}
 		}
 		count := func(part string, n int) {

@@ -131,8 +131,9 @@ type NotCompared struct {
 type DiffSummary struct {
 	Nodes     int `json:"nodes"`     // that were compared
 	Paths     int `json:"paths"`     // that differ
-	Broke     int `json:"broke"`     // of these: from right to something else
+	Broke     int `json:"broke"`     // of these: from right to a mismatch or a warning
 	Repaired  int `json:"repaired"`  // from something else to right
+	Unclear   int `json:"unclear"`   // from something else to not known
 	Rules     int `json:"rules"`     // differences of rules, sets and virtual servers
 	Others    int `json:"others"`    // of settings, configuration, routes, links and the like
 	Objects   int `json:"objects"`   // of API objects

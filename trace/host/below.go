@@ -98,6 +98,23 @@ func (n *Network) layerBelow(devs []string) (l Layer, ok bool) {
 	return l, len(below) > 0
 }
 
+// VLANBridge returns the bridge that an interface is, or is on top of, and that passes a frame to ports in the frame's
+// VLAN alone (br_allowed_ingress, br_allowed_egress in net/bridge/br_vlan.c); "" for none.
+func (n *Network) VLANBridge(dev string) string {
+	if n.links[dev].vlans {
+		return dev
+	}
+	layers, _ := n.Below(dev)
+	for _, l := range layers {
+		for _, below := range l.Devs {
+			if l.Bridge == "" && n.links[below].vlans {
+				return below
+			}
+		}
+	}
+	return ""
+}
+
 // BridgeCalls tells whether the packets that a bridge forwards meet the hooks of their IP family (br_netfilter): as
 // set for all bridges, or for this one (br_nf_pre_routing in net/bridge/br_netfilter_hooks.c).
 func (n *Network) BridgeCalls(dev string, v4 bool) (on, known bool) {

@@ -14,6 +14,7 @@ type linkInfo struct {
 		CallIPTables  *int `json:"nf_call_iptables"`
 		CallIP6Tables *int `json:"nf_call_ip6tables"`
 		CallARPTables *int `json:"nf_call_arptables"`
+		VLANFiltering int  `json:"vlan_filtering"`
 	} `json:"info_data"`
 	SlaveKind string `json:"info_slave_kind"`
 	SlaveData struct {

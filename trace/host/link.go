@@ -24,6 +24,7 @@ type link struct {
 	nfCall  [2]*int
 	arpCall *int   // likewise nf_call_arptables
 	xdp     string // its program; "" for none
+	vlans   bool   // of a bridge: it passes a frame to ports in the frame's VLAN alone
 }
 
 // setLink records what an interface's listing says; the latest file that tells something counts.
@@ -54,6 +55,7 @@ func (n *Network) setLink(l *ipLink) {
 		x.kind = l.Info.Kind
 		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
 		x.arpCall = l.Info.Data.CallARPTables
+		x.vlans = l.Info.Data.VLANFiltering != 0
 	}
 	if l.XDP != nil {
 		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))

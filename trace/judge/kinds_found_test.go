@@ -230,6 +230,10 @@ func samples() []sample {
 		{code: NeighbourFailed, base: "real-2node-iptables", do: func(w *capturedNode) {
 			w.layer2("10.77.0.12", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
 		}},
+		{code: BridgeVLANs, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.files[snapshot.LinkFile] = []byte(`[{"ifname":"cni0","linkinfo":{"info_kind":"bridge",` +
+				`"info_data":{"vlan_filtering":1}}}]`)
+		}},
 		{code: MTUTooSmall, base: "real-2node-iptables", do: (*capturedNode).flannel},
 		{code: endtoend.PMTUBlackHole, base: "real-2node-iptables", do: func(w *capturedNode) {
 			w.flannel()

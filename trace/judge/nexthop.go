@@ -22,6 +22,7 @@ const (
 	StaticNeighbour = "StaticNeighbour"
 	RoutedByNode    = "RoutedByNode"
 	RoutedByPod     = "RoutedByPod"
+	BridgeVLANs     = "BridgeVLANs"
 )
 
 var (
@@ -47,6 +48,12 @@ var (
 		code: RoutedByPod, severity: note, scope: onPath,
 		by: unsureHop(stageOnward, RoutedByPod, (*pathCase).byPod,
 			"the next hop is a pod: whether it passes on packets that are not its own is not known"),
+	})
+	_ = register(kind{
+		code: BridgeVLANs, severity: note, scope: onPath,
+		by: unsureHop(stageOnward, BridgeVLANs, (*pathCase).filteredByVLAN,
+			"the bridge passes frames only between ports of the same VLAN, and which VLANs its ports are in was not read: "+
+				"whether the packets pass it is not known"),
 	})
 	_ = register(kind{
 		code: RoutedByNode, severity: note, scope: onPath,
@@ -220,6 +227,18 @@ func (p *pathCase) unknownHop(h hop, end *netfilter.Outcome) *doubt {
 			p.onNode("to ask for it", "ping", "-c", "1", "-I", h.dev, h.ip.String()),
 			p.onNode("to see the answer", "ip", "neigh", "show", "to", h.ip.String(), "dev", h.dev),
 		},
+	}
+}
+
+// filteredByVLAN: a bridge that filters VLANs, unless the next hop has just answered the node through it.
+func (p *pathCase) filteredByVLAN(h hop, _ *netfilter.Outcome) *doubt {
+	bridge := p.net.VLANBridge(h.dev)
+	if e, ok := p.net.Neighbour(h.dev, h.ip); bridge == "" || ok && e.State == "REACHABLE" {
+		return nil
+	}
+	return &doubt{
+		evidence: "ip -d link: " + bridge + " vlan_filtering 1",
+		look:     []report.Command{p.onNode("to see the VLANs of its ports", "bridge", "vlan", "show")},
 	}
 }
 

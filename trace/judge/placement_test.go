@@ -85,6 +85,13 @@ func placements() []placed {
 			report.Unknown,
 			[]string{NextHopUnknown},
 		},
+		{"the bridge filters VLANs", right, map[string]func(string) string{
+			"ip-link.json": instead(`"vlan_filtering":0`, `"vlan_filtering":1`),
+		}, report.Unknown, []string{BridgeVLANs}},
+		{"the bridge filters VLANs, and pods have answered", right, map[string]func(string) string{
+			"ip-link.json":  instead(`"vlan_filtering":0`, `"vlan_filtering":1`),
+			"ip-neigh.json": strings.NewReplacer("STALE", "REACHABLE", "PERMANENT", "REACHABLE").Replace,
+		}, report.Match, nil},
 		{"a router", nobody, neigh(instead(failed, found)), report.Match, nil},
 		{"a default gateway that was not asked", nobody, map[string]func(string) string{
 			"ip-neigh.json": instead(failed, `{"dst":"10.79.0.98","dev":"eth0","state":["FAILED"]}`),

@@ -176,7 +176,7 @@ func connects(address string) bool {
 	return true
 }
 
-// soon is how soon packets have left our rules.
+// soon is how soon packets have left our rules; on a busy machine it may take longer, as writing them does.
 const soon = 2 * time.Second
 
 // Undoing a large plan beside programs that write rules without a pause: packets leave our rules soon, and then the
@@ -209,16 +209,18 @@ func TestUndoBesideWritersThatNeverPause(t *testing.T) {
 			resetRules(t)
 			prog := newProgrammer(t, t.TempDir())
 			req := params(manyPorts(ports, "10.244.1.1:8080", "10.244.1.1:8080"), c.mode, c.backend, "a")
+			begin := time.Now()
 			if _, err := prog.Apply(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
+			written := time.Since(begin)
 			stop := startWriters(t, c.writers...)
 			defer stop()
 			time.Sleep(300 * time.Millisecond)
 			if !connects(front) {
 				t.Fatal("the path is not there")
 			}
-			begin := time.Now()
+			begin = time.Now()
 			undone := make(chan error, 1)
 			go func() {
 				_, err := prog.Undo(t.Context(), wire.UndoMine)
@@ -233,8 +235,9 @@ func TestUndoBesideWritersThatNeverPause(t *testing.T) {
 			}
 			all := time.Since(begin)
 			stop()
-			t.Logf("packets left after %v, all was gone after %v", left.Round(time.Millisecond), all.Round(time.Millisecond))
-			if left > soon {
+			t.Logf("written in %v; packets left after %v, all was gone after %v", written.Round(time.Millisecond),
+				left.Round(time.Millisecond), all.Round(time.Millisecond))
+			if left > max(soon, 3*written) {
 				t.Errorf("packets left our rules after %v", left)
 			}
 			got := testutil.Listing(t, testutil.Rules...)

@@ -56,7 +56,7 @@ func TestFaults(t *testing.T) {
 		fieldFaults(),
 	)
 	long := slices.Concat(
-		combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
+		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
 	)
 	for _, list := range []struct {
 		faults []fault

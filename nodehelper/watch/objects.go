@@ -284,7 +284,7 @@ func (o *objects) cluster() (*snapshot.Cluster, int) {
 		Services:       listed[*corev1.Service](o.informers[kindServices]),
 		EndpointSlices: listed[*discoveryv1.EndpointSlice](o.informers[kindEndpointSlices]),
 		Nodes:          inOrder(append(listed[*corev1.Node](o.informers[kindNodes]), others...)),
-		Missing:        []string{"pods", "configmaps"},
+		Missing:        []string{"pods", "configmaps", "endpoints"},
 	}, version
 }
 

@@ -45,7 +45,7 @@ func (a *API) Narrowed() error { return a.narrowed }
 // read is in Missing; a ConfigMap that cannot be read for another reason is in Unread, too. Services and EndpointSlices
 // have to be readable.
 func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
-	c := &snapshot.Cluster{Missing: []string{"pods"}}
+	c := &snapshot.Cluster{Missing: []string{"pods", kindEndpoints}}
 	var nodes, configMaps error
 	err := together(
 		func() error {
@@ -107,7 +107,7 @@ func (a *API) Proxied(ctx context.Context, objects *snapshot.Cluster) (*snapshot
 }
 
 func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
-	return together(
+	err := together(
 		func() (err error) {
 			c.Services, err = list(ctx, "Services", metav1.ListOptions{},
 				func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Service], err error) {
@@ -131,6 +131,47 @@ func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 			return denied(err)
 		},
 	)
+	if err != nil {
+		return err
+	}
+	return a.mirrored(ctx, c)
+}
+
+// kindEndpoints is in Missing as long as no Endpoints were read.
+const kindEndpoints = "endpoints"
+
+// mostMirrored is of how many Services Endpoints are read: that much is by hand.
+const mostMirrored = 100
+
+// mirrored reads the Endpoints that the slices of Services without a selector mirror. Where they may not be read they
+// go on being missing.
+func (a *API) mirrored(ctx context.Context, c *snapshot.Cluster) error {
+	names := c.Mirrored()
+	if len(names) == 0 || len(names) > mostMirrored {
+		return nil
+	}
+	found := make([]*snapshot.Endpoints, len(names))
+	read := make([]func() error, len(names))
+	for i, name := range names {
+		read[i] = func() error {
+			e, err := a.client.CoreV1().Endpoints(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+			if err == nil {
+				found[i] = e
+			}
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		}
+	}
+	if err := together(read...); apierrors.IsForbidden(err) {
+		return nil
+	} else if err != nil {
+		return denied(err)
+	}
+	c.Endpoints = slices.DeleteFunc(found, func(e *snapshot.Endpoints) bool { return e == nil })
+	c.Missing = slices.DeleteFunc(slices.Clone(c.Missing), func(k string) bool { return k == kindEndpoints })
+	return nil
 }
 
 // Pods lists pods. Where they may not or cannot be read, the objects go on saying that they are missing: a trace needs

@@ -278,3 +278,57 @@ func TestLean(t *testing.T) {
 		t.Error("the objects themselves were changed")
 	}
 }
+
+// Endpoints are read of Services that have them mirrored, and of no others; that they may not be read is no error.
+func TestMirroredEndpoints(t *testing.T) {
+	selected := &corev1.Service{ObjectMeta: meta("shop", "web"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "x"}}}
+	named := &corev1.Service{ObjectMeta: meta("shop", "named"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
+	own := &discoveryv1.EndpointSlice{ObjectMeta: meta("shop", "own-x")}
+	own.Labels = map[string]string{discoveryv1.LabelServiceName: "own", discoveryv1.LabelManagedBy: "me"}
+	mirror := &discoveryv1.EndpointSlice{ObjectMeta: meta("shop", "old-x")}
+	mirror.Labels = map[string]string{
+		discoveryv1.LabelServiceName: "old", discoveryv1.LabelManagedBy: "endpointslicemirroring-controller.k8s.io",
+	}
+	objects := []runtime.Object{
+		selected, named, own, mirror,
+		&corev1.Service{ObjectMeta: meta("shop", "own")}, &corev1.Service{ObjectMeta: meta("shop", "old")},
+		&corev1.Service{ObjectMeta: meta("shop", "bare")}, &snapshot.Endpoints{ObjectMeta: meta("shop", "old")},
+		&snapshot.Endpoints{ObjectMeta: meta("shop", "web")}, &snapshot.Endpoints{ObjectMeta: meta("shop", "own")},
+	}
+	for _, x := range []struct {
+		name    string
+		prepare func(*fake.Clientset)
+		want    []string
+		missing bool
+	}{
+		{name: "all may be read", want: []string{"old"}},
+		{name: "they may not be read", missing: true, prepare: func(c *fake.Clientset) { forbid(c, "get", "endpoints", "*") }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			client := fake.NewClientset(objects...)
+			if x.prepare != nil {
+				x.prepare(client)
+			}
+			c, err := FromAPI(client, "").Objects(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, asked []string
+			for _, e := range c.Endpoints {
+				got = append(got, e.Name)
+			}
+			for _, a := range client.Actions() {
+				if get, ok := a.(k8stesting.GetAction); ok && a.GetResource().Resource == "endpoints" {
+					asked = append(asked, get.GetName())
+				}
+			}
+			slices.Sort(asked)
+			if !slices.Equal(got, x.want) || slices.Contains(c.Missing, "endpoints") != x.missing {
+				t.Errorf("got %v, missing %v; want %v, missing %v", got, c.Missing, x.want, x.missing)
+			}
+			if !slices.Equal(asked, []string{"bare", "old"}) {
+				t.Errorf("asked for %v", asked)
+			}
+		})
+	}
+}

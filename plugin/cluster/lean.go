@@ -39,6 +39,11 @@ func Lean(c *snapshot.Cluster) *snapshot.Cluster {
 		leanMeta(&o.ObjectMeta)
 		out.ConfigMaps = append(out.ConfigMaps, o)
 	}
+	for _, o := range c.Endpoints {
+		o = o.DeepCopy()
+		leanMeta(&o.ObjectMeta)
+		out.Endpoints = append(out.Endpoints, o)
+	}
 	return out
 }
 

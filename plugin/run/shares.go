@@ -33,7 +33,7 @@ type shares struct {
 // shareOut makes the shares of objects.
 func shareOut(c *snapshot.Cluster) *shares {
 	s := &shares{
-		all: &snapshot.Cluster{ConfigMaps: cluster.Lean(&snapshot.Cluster{ConfigMaps: c.ConfigMaps}).ConfigMaps}, of: c,
+		all: cluster.Lean(&snapshot.Cluster{ConfigMaps: c.ConfigMaps, Endpoints: c.Endpoints}), of: c,
 		nodes:  make(map[string]*corev1.Node, len(c.Nodes)),
 		slices: map[string][]*discoveryv1.EndpointSlice{}, pods: map[string][]*corev1.Pod{},
 	}

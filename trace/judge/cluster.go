@@ -38,8 +38,9 @@ type Cluster struct {
 	// podsByName are all pods by namespace/name, podSpaces the namespaces of the pods of each node.
 	podsByName map[string]*corev1.Pod
 	podSpaces  map[string]map[string]bool
-	proxyPods  map[string]*proxyPod // of each node, kube-proxy's
-	twice      map[netip.Addr]bool  // that a Service lists more than once
+	proxyPods  map[string]*proxyPod             // of each node, kube-proxy's
+	twice      map[netip.Addr]bool              // that a Service lists more than once
+	mirrors    map[types.NamespacedName]*mirror // of Services whose endpoints come from Endpoints
 	// rangesTwice are the ports of Services that list a source range more than once.
 	rangesTwice []servicePort
 	configs     []kubeproxy.StoredConfig // of the ConfigMaps
@@ -77,6 +78,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	c.indexNodes()
 	c.podNets = podNetworksOf(objects.Nodes)
 	c.indexPods()
+	c.mirrors = mirrorsOf(objects)
 	c.configs = kubeproxy.StoredConfigs(objects.ConfigMaps)
 	beside.Wait()
 	return c

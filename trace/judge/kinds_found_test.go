@@ -116,6 +116,9 @@ func samples() []sample {
 		{code: AddressOfTwoPods, do: func(w *capturedNode) {
 			w.withPods("10.244.1.200", "10.244.1.200")
 		}},
+		{code: MirrorStale, do: func(w *capturedNode) {
+			w.mirror([]string{"10.244.1.19", "10.244.2.20"})
+		}},
 		{code: SampleOnly, do: func(w *capturedNode) {
 			w.noPods()
 			w.networkPolicy("-s 10.244.1.201/32")

@@ -29,7 +29,9 @@ type Cluster struct {
 	Nodes          []*corev1.Node
 	Pods           []*corev1.Pod
 	ConfigMaps     []*corev1.ConfigMap
-	// Missing names the kinds that were not collected ("services", "endpointslices", "nodes", "pods", "configmaps").
+	Endpoints      []*Endpoints // of Services in Mirrored; others do not matter
+	// Missing names the kinds that were not collected ("services", "endpointslices", "nodes", "pods", "configmaps",
+	// "endpoints").
 	Missing []string
 	// Unread has the reasons why files of kinds that may be missing could not be read, by the names of the files
 	// ("cluster/pods.json"); the kinds are in Missing, too.
@@ -84,6 +86,13 @@ var kinds = []kind{
 		c.ConfigMaps, err = decodeParts[corev1.ConfigMap](r, "ConfigMap")
 		return err
 	}, func(c *Cluster) []any { return typed(c.ConfigMaps, corev1.SchemeGroupVersion.WithKind("ConfigMap")) }},
+	{"endpoints", "Endpoints", false, func(c *Cluster, data []byte) (err error) {
+		c.Endpoints, err = decode[Endpoints](data, "Endpoints")
+		return err
+	}, func(c *Cluster, r io.Reader) (err error) {
+		c.Endpoints, err = decodeParts[Endpoints](r, "Endpoints")
+		return err
+	}, func(c *Cluster) []any { return typed(c.Endpoints, corev1.SchemeGroupVersion.WithKind("Endpoints")) }},
 }
 
 func clusterKind(base string) *kind {

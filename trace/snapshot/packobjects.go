@@ -26,6 +26,7 @@ type packedObjects struct {
 	Nodes          items[corev1.Node]               `json:"n,omitempty"`
 	Pods           items[corev1.Pod]                `json:"p,omitempty"`
 	ConfigMaps     items[corev1.ConfigMap]          `json:"c,omitempty"`
+	Endpoints      items[Endpoints]                 `json:"b,omitempty"`
 	Missing        []string                         `json:"m,omitempty"`
 	Unread         map[string]string                `json:"u,omitempty"`
 	Columns        columns                          `json:"x"`
@@ -41,7 +42,7 @@ func PackObjects(c *Cluster) ([]byte, error) {
 	services, endpoints, nodes, taken := takeColumns(c)
 	// The faster library leaves out also what is there and empty: the name of a port.
 	err = stdjson.NewEncoder(z).Encode(&packedObjects{
-		services, endpoints, nodes, c.Pods, c.ConfigMaps, c.Missing, c.Unread, taken,
+		services, endpoints, nodes, c.Pods, c.ConfigMaps, c.Endpoints, c.Missing, c.Unread, taken,
 	})
 	if err != nil {
 		return nil, err
@@ -69,11 +70,13 @@ func UnpackObjects(packed []byte) (*Cluster, error) {
 		return nil, fmt.Errorf("the objects cannot be read: %w", badJSON(err))
 	}
 	if slices.Contains(p.Services, nil) || slices.Contains(p.EndpointSlices, nil) || slices.Contains(p.Nodes, nil) ||
-		slices.Contains(p.Pods, nil) || slices.Contains(p.ConfigMaps, nil) {
+		slices.Contains(p.Pods, nil) || slices.Contains(p.ConfigMaps, nil) || slices.Contains(p.Endpoints, nil) {
 		return nil, errors.New("one of the objects is null")
 	}
 	if err := p.putColumns(); err != nil {
 		return nil, err
 	}
-	return &Cluster{p.Services, p.EndpointSlices, p.Nodes, p.Pods, p.ConfigMaps, p.Missing, p.Unread}, nil
+	return &Cluster{
+		p.Services, p.EndpointSlices, p.Nodes, p.Pods, p.ConfigMaps, p.Endpoints, p.Missing, p.Unread,
+	}, nil
 }

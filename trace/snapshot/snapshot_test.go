@@ -114,7 +114,7 @@ func TestOpen(t *testing.T) {
 				c.Nodes[0].Name != "node1" {
 				t.Errorf("wrong objects: %+v", c)
 			}
-			if !slices.Equal(c.Missing, []string{"pods", "configmaps"}) {
+			if !slices.Equal(c.Missing, []string{"pods", "configmaps", "endpoints"}) {
 				t.Errorf("missing %v", c.Missing)
 			}
 			if got := s.NodeNames(); !slices.Equal(got, []string{"node1", "node2"}) {

@@ -283,14 +283,14 @@ step_fleet() {
 # show.
 shard_repeat() {
 	with_kubectl
-	local busy=() status=0
+	local busy=()
 	for _ in 1 2; do
 		timeout 3500 sh -c 'while :; do :; done' &
 		busy+=("$!")
 	done
-	run_tests -count "${REPEAT:-3}" -timeout 55m || status=$?
-	kill "${busy[@]}" 2>/dev/null || true
-	return "$status"
+	# Not behind ||, where bash goes on after a command that fails, and the last one's status would be that of all.
+	trap "kill ${busy[*]} 2>/dev/null || true" EXIT
+	run_tests -count "${REPEAT:-3}" -timeout 55m
 }
 
 shard_fuzz() {

@@ -16,12 +16,13 @@ import (
 // the heap has free memory that was in use before.
 func TestInHugePages(t *testing.T) {
 	const size = 1 << 30 // more than any test has in use
-	used := make([]byte, 3<<20)
-	for i := range used {
-		used[i] = 1
-	}
-	runtime.KeepAlive(used)
-	used = nil
+	func() {
+		used := make([]byte, 3<<20)
+		for i := range used {
+			used[i] = 1
+		}
+		runtime.KeepAlive(used)
+	}()
 	runtime.GC()
 	resident := func() (pages int) {
 		statm, err := os.ReadFile("/proc/self/statm")

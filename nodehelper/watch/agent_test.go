@@ -256,7 +256,8 @@ func TestItsObjectsSuffice(t *testing.T) {
 		t.Run(name+" "+node, func(t *testing.T) {
 			c := capture(t, name, node)
 			few := &snapshot.Cluster{
-				Services: c.cluster.Services, EndpointSlices: c.cluster.EndpointSlices, Missing: []string{"pods", "configmaps", "endpoints"},
+				Services: c.cluster.Services, EndpointSlices: c.cluster.EndpointSlices,
+				Missing: []string{"pods", "configmaps", "endpoints"},
 			}
 			for _, o := range c.cluster.Nodes {
 				if o.Name == node {

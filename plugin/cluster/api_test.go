@@ -281,8 +281,8 @@ func TestLean(t *testing.T) {
 
 // Endpoints are read of Services that have them mirrored, and of no others; that they may not be read is no error.
 func TestMirroredEndpoints(t *testing.T) {
-	selected := &corev1.Service{ObjectMeta: meta("shop", "web"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "x"}}}
-	named := &corev1.Service{ObjectMeta: meta("shop", "named"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}}
+	selected, named := &corev1.Service{ObjectMeta: meta("shop", "web")}, &corev1.Service{ObjectMeta: meta("shop", "named")}
+	selected.Spec.Selector, named.Spec.Type = map[string]string{"app": "x"}, corev1.ServiceTypeExternalName
 	own := &discoveryv1.EndpointSlice{ObjectMeta: meta("shop", "own-x")}
 	own.Labels = map[string]string{discoveryv1.LabelServiceName: "own", discoveryv1.LabelManagedBy: "me"}
 	mirror := &discoveryv1.EndpointSlice{ObjectMeta: meta("shop", "old-x")}
@@ -302,7 +302,10 @@ func TestMirroredEndpoints(t *testing.T) {
 		missing bool
 	}{
 		{name: "all may be read", want: []string{"old"}},
-		{name: "they may not be read", missing: true, prepare: func(c *fake.Clientset) { forbid(c, "get", "endpoints", "*") }},
+		{
+			name: "they may not be read", missing: true,
+			prepare: func(c *fake.Clientset) { forbid(c, "get", "endpoints", "*") },
+		},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			client := fake.NewClientset(objects...)

@@ -207,14 +207,15 @@ func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	}
 }
 
-// addFix adds a remedy that is not there yet: the commands of one that begins as another does to that one, as long as it
-// is not too long.
+// addFix adds a remedy that is not there yet: the commands of one that begins as another does to that one, as long as
+// there are not too many.
 func (b *block) addFix(r report.Remedy) {
 	if r.IsZero() {
 		return
 	}
 	keyOf := func(commands []report.Command) string {
-		key := []string{r.Text}
+		key := make([]string, 1, 1+3*len(commands)) //nolint:mnd // a command has three parts
+		key[0] = r.Text
 		for _, c := range commands {
 			key = append(key, c.Line, c.Node, c.When)
 		}

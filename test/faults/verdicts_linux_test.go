@@ -60,7 +60,10 @@ func verdictFaults() []fault {
 		{name: "an option that nobody sends", make: rule("tcp option 253 exists drop"), fails: none, unknownToo: true},
 		{name: "a rule for all hours but the last", make: rule(`meta hour "00:00"-"23:58" drop`), fails: all, named: `fault_f`},
 		{name: "a rule for the MTU of the route", make: rule("rt mtu < 1500 drop"), fails: all, named: `fault_f`},
-		{name: "the MTU of the route makes segments small", make: rule("tcp flags syn tcp option maxseg size set rt mtu"), fails: none},
+		{
+			name: "the MTU of the route makes segments small", fails: none,
+			make: rule("tcp flags syn tcp option maxseg size set rt mtu"),
+		},
 		{name: "what is said of packets, and counted", make: rule(`log prefix "x" counter`), fails: none},
 		{name: "packets for all hosts are dropped", make: rule("meta pkttype broadcast drop"), fails: none},
 		{

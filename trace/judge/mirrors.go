@@ -16,8 +16,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// MirrorStale says that someone has written the endpoints of a Service as Endpoints, which kube-proxy does not read, and
-// that the EndpointSlices that mirror them say something else.
+// MirrorStale says that someone has written the endpoints of a Service as Endpoints, which kube-proxy does not read,
+// and that the EndpointSlices that mirror them say something else.
 const MirrorStale = "MirrorStale"
 
 var _ = register(kind{
@@ -161,7 +161,8 @@ var staleMirrors = &detector{stage: stageSettings, path: func(p *pathCase) []iss
 			"mirror them differ",
 	}
 	if !m.slices {
-		is.message = "its endpoints are written as Endpoints, which kube-proxy does not read, and no EndpointSlice mirrors them"
+		is.message = "its endpoints are written as Endpoints, which kube-proxy does not read, and no EndpointSlice " +
+			"mirrors them: by the API it has no endpoints, and connections to it are refused"
 	}
 	for _, x := range []struct {
 		what  string

@@ -19,22 +19,22 @@ func (w *capturedNode) mirror(ready []string, notReady ...string) {
 	w.service("shop/ep3").Spec.Selector = nil
 	s := w.slice("shop/ep3")
 	s.Labels[discoveryv1.LabelManagedBy] = "endpointslicemirroring-controller.k8s.io"
-	addresses := func(ips []string) (out []corev1.EndpointAddress) { //nolint:staticcheck // see snapshot.Endpoints
+	addresses := func(ips []string) (out []corev1.EndpointAddress) {
 		for _, ip := range ips {
-			out = append(out, corev1.EndpointAddress{IP: ip}) //nolint:staticcheck // likewise
+			out = append(out, corev1.EndpointAddress{IP: ip})
 		}
 		return out
 	}
-	var ports []corev1.EndpointPort //nolint:staticcheck // likewise
+	var ports []corev1.EndpointPort
 	for i := range s.Ports {
-		ports = append(ports, corev1.EndpointPort{ //nolint:staticcheck // likewise
+		ports = append(ports, corev1.EndpointPort{
 			Name: *s.Ports[i].Name, Port: *s.Ports[i].Port, Protocol: *s.Ports[i].Protocol,
 		})
 	}
 	w.cluster.Missing = slices.DeleteFunc(w.cluster.Missing, func(kind string) bool { return kind == "endpoints" })
 	w.cluster.Endpoints = []*snapshot.Endpoints{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ep3"},
-		Subsets: []corev1.EndpointSubset{ //nolint:staticcheck // likewise
+		Subsets: []corev1.EndpointSubset{ //nolint:staticcheck // see snapshot.Endpoints
 			{Addresses: addresses(ready), NotReadyAddresses: addresses(notReady), Ports: ports},
 		},
 	}}
@@ -49,14 +49,22 @@ func TestMirrors(t *testing.T) {
 		want string // evidence; "" for none
 	}{
 		{name: "the same", do: func(w *capturedNode) { w.mirror(all) }},
-		{name: "one more is written", do: func(w *capturedNode) { w.mirror(append(all, "10.9.9.9")) },
-			want: "Endpoints alone have 10.9.9.9:8080"},
-		{name: "one was taken off", do: func(w *capturedNode) { w.mirror(all[:2]) },
-			want: "EndpointSlices alone have 10.244.3.21:8080"},
-		{name: "one is written as not ready", do: func(w *capturedNode) { w.mirror(all[:2], all[2]) },
-			want: "Endpoints alone have 10.244.3.21:8080 (not ready); EndpointSlices alone have 10.244.3.21:8080"},
-		{name: "Endpoints are gone", do: func(w *capturedNode) { w.mirror(all); w.cluster.Endpoints = nil },
-			want: "EndpointSlices alone have 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080"},
+		{
+			name: "one more is written", do: func(w *capturedNode) { w.mirror(append(all, "10.9.9.9")) },
+			want: "Endpoints alone have 10.9.9.9:8080",
+		},
+		{
+			name: "one was taken off", do: func(w *capturedNode) { w.mirror(all[:2]) },
+			want: "EndpointSlices alone have 10.244.3.21:8080",
+		},
+		{
+			name: "one is written as not ready", do: func(w *capturedNode) { w.mirror(all[:2], all[2]) },
+			want: "Endpoints alone have 10.244.3.21:8080 (not ready); EndpointSlices alone have 10.244.3.21:8080",
+		},
+		{
+			name: "Endpoints are gone", do: func(w *capturedNode) { w.mirror(all); w.cluster.Endpoints = nil },
+			want: "EndpointSlices alone have 10.244.1.19:8080, 10.244.2.20:8080, 10.244.3.21:8080",
+		},
 		{name: "of another family, which the path has nothing to do with", do: func(w *capturedNode) {
 			w.mirror(append(all, "fd00::9"))
 		}},

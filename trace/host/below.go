@@ -101,7 +101,10 @@ func (n *Network) layerBelow(devs []string) (l Layer, ok bool) {
 // VLANBridge returns the bridge that an interface is, or is on top of, and that passes a frame to ports in the frame's
 // VLAN alone (br_allowed_ingress, br_allowed_egress in net/bridge/br_vlan.c); "" for none.
 func (n *Network) VLANBridge(dev string) string {
-	if n.links[dev].vlans {
+	switch {
+	case !n.vlans:
+		return ""
+	case n.links[dev].vlans:
 		return dev
 	}
 	layers, _ := n.Below(dev)

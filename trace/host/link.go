@@ -56,6 +56,7 @@ func (n *Network) setLink(l *ipLink) {
 		x.nfCall = [2]*int{l.Info.Data.CallIPTables, l.Info.Data.CallIP6Tables}
 		x.arpCall = l.Info.Data.CallARPTables
 		x.vlans = l.Info.Data.VLANFiltering != 0
+		n.vlans = n.vlans || x.vlans
 	}
 	if l.XDP != nil {
 		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))

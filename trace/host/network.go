@@ -20,6 +20,7 @@ type Network struct {
 
 	bridges     map[string]*bridge // by name, those that have ports
 	promiscuous map[string]bool
+	vlans       bool // some bridge filters VLANs
 	vrfs        map[string]bool
 	groups      map[string]string          // of interfaces
 	kindsKnown  bool                       // the kinds of interfaces were collected

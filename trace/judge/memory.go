@@ -107,7 +107,7 @@ func (s *shared) sameObjects(o *shared) bool {
 	}
 	ownKnown := s.beside.Host.KnowsAddresses(true) && s.beside.Host.KnowsAddresses(false)
 	return sameAll(a.Services, b.Services) && sameAll(a.Nodes, b.Nodes) && sameAll(a.Pods, b.Pods) &&
-		sameAll(a.ConfigMaps, b.ConfigMaps) && sameAll(a.Endpoints, b.Endpoints) && slices.Equal(a.Missing, b.Missing) &&
+		sameAll(a.ConfigMaps, b.ConfigMaps) && reflect.DeepEqual(a.mirrors, b.mirrors) && slices.Equal(a.Missing, b.Missing) &&
 		reflect.DeepEqual(a.Unread, b.Unread) && (ownKnown || a.endpoints.Equal(b.endpoints))
 }
 

@@ -427,11 +427,11 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"podNets": "of Cluster", "pods": "of Cluster", "podsAt": "of Cluster", "podNames": "of Cluster",
 			"podsByName": "of Cluster",
 			"podSpaces":  "of Cluster", "proxyPods": "of Cluster", "twice": "of the node alone",
-			"rangesTwice": "of the node alone", "configs": "of Cluster",
+			"rangesTwice": "of the node alone", "configs": "of Cluster", "mirrors": "compared",
 		}},
 		{reflect.TypeFor[snapshot.Cluster](), map[string]string{
 			"Services": "compared", "EndpointSlices": "each path of them", "Nodes": "compared", "Pods": "compared",
-			"ConfigMaps": "compared", "Missing": "compared", "Unread": "compared",
+			"ConfigMaps": "compared", "Endpoints": "by mirrors", "Missing": "compared", "Unread": "compared",
 		}},
 	} {
 		for field := range x.of.Fields() {

@@ -108,7 +108,8 @@ func (s *shared) sameObjects(o *shared) bool {
 	ownKnown := s.beside.Host.KnowsAddresses(true) && s.beside.Host.KnowsAddresses(false)
 	return sameAll(a.Services, b.Services) && sameAll(a.Nodes, b.Nodes) && sameAll(a.Pods, b.Pods) &&
 		sameAll(a.ConfigMaps, b.ConfigMaps) && reflect.DeepEqual(a.mirrors, b.mirrors) &&
-		slices.Equal(a.Missing, b.Missing) && reflect.DeepEqual(a.Unread, b.Unread) && (ownKnown || a.endpoints.Equal(b.endpoints))
+		slices.Equal(a.Missing, b.Missing) && reflect.DeepEqual(a.Unread, b.Unread) &&
+		(ownKnown || a.endpoints.Equal(b.endpoints))
 }
 
 // sameAll tells whether two lists have the same objects in the same order.

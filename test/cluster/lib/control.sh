@@ -17,12 +17,13 @@ certificate() {
 		-out "$pki/$name.crt" -extfile "$pki/$name.ext" 2>>"$state/log/openssl.log" || die "cannot sign $name: $(cat "$state/log/openssl.log")"
 }
 
-# kubeconfig FILE USER [GROUP] makes a kubeconfig of anybody.
+# kubeconfig FILE USER [GROUP] makes a kubeconfig of anybody. Others may read the file meanwhile: it is there as a whole,
+# or as it was before.
 kubeconfig() {
 	local file="$1" user="$2" group="${3:-}" name
 	name="$(basename "$file" .kubeconfig)"
 	certificate "$name" "${group:+/O=$group}/CN=$user" extendedKeyUsage=clientAuth
-	cat >"$file" <<-EOF
+	cat >"$file.new" <<-EOF
 		apiVersion: v1
 		kind: Config
 		clusters:
@@ -36,6 +37,7 @@ kubeconfig() {
 		  context: {cluster: svcproxy, user: "$user"}
 		current-context: svcproxy
 	EOF
+	mv "$file.new" "$file"
 }
 
 make_pki() {

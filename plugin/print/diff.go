@@ -217,10 +217,7 @@ func (t *text) head(s string) {
 // diffLine writes a line, in its width.
 func (t *text) diffLine(sign, s string) {
 	s = plaintext.Clean(s)
-	if t.Width > 0 {
-		s = plaintext.Middle(s, max(t.Width-4, 40))
-	}
-	t.Linef("  %s %s", sign, s)
+	t.Linef("  %s %s", sign, plaintext.Middle(s, roomBeside(t.Width, 4)))
 }
 
 // sign is what stands before a difference.

@@ -82,11 +82,7 @@ func (t *text) pathGroup(g *pathGroup) {
 		}
 	}
 	indent := len("  ") + plaintext.Width(before+verdictOf(g.first.After)) + len("  ")
-	limit := 0
-	if t.Width > 0 {
-		limit = max(t.Width-indent, 40)
-	}
-	for i, line := range plaintext.Wrap(where, limit) {
+	for i, line := range plaintext.Wrap(where, roomBeside(t.Width, indent)) {
 		if i > 0 {
 			t.Add(plain, strings.Repeat(" ", indent-len("  ")))
 		}

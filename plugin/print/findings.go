@@ -440,10 +440,7 @@ func (t *text) quote(label, s string, v report.Verdict) {
 	text := strings.TrimLeft(s, " ")
 	indent := s[:len(s)-len(text)]
 	below := noMark + indent + "  "
-	limit := 0
-	if t.columns > 0 {
-		limit = max(t.columns-labelWidth-len(below), 40)
-	}
+	limit := roomBeside(t.columns, labelWidth+len(below))
 	mark := guiltyMark
 	if !pressing(v) {
 		mark = noMark

@@ -55,14 +55,19 @@ func (t *text) conclude(v report.Verdict, verdict, rest string) {
 	}
 }
 
+// roomBeside is how many columns are left beside those taken, at least enough to read; 0, no limit, of no columns.
+func roomBeside(columns, taken int) int {
+	const readable = 40
+	if columns <= 0 {
+		return 0
+	}
+	return max(columns-taken, readable)
+}
+
 // hanging breaks a text between words into lines of the terminal's width; those after the first are indented.
 func (t *text) hanging(s string) []string {
 	const indent = "  "
-	limit := 0
-	if t.columns > 0 {
-		limit = max(t.columns-len(indent), 40)
-	}
-	lines := plaintext.Wrap(plaintext.Clean(s), limit)
+	lines := plaintext.Wrap(plaintext.Clean(s), roomBeside(t.columns, len(indent)))
 	for i := range lines[1:] {
 		lines[i+1] = indent + lines[i+1]
 	}
@@ -170,11 +175,7 @@ func (t *text) say(c terminal.Color, label, s string, breakable bool) {
 
 // wrapped breaks a text between words into lines that have room behind a label.
 func (t *text) wrapped(s string) []string {
-	limit := 0
-	if t.columns > 0 {
-		limit = max(t.columns-labelWidth, 40)
-	}
-	return plaintext.Wrap(s, limit)
+	return plaintext.Wrap(s, roomBeside(t.columns, labelWidth))
 }
 
 // list joins names, and cuts a long list with a count; wide output never cuts.

@@ -152,13 +152,17 @@ func (n *Node) appendEndpoints(
 	return eps, from
 }
 
+// IsReady tells whether an endpoint is ready, which it is where nothing is said (EndpointConditions in
+// k8s.io/api/discovery/v1).
+func IsReady(e *discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
 func (n *Node) endpoint(
 	s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.AddrPort, names []string,
 ) Endpoint {
 	out := Endpoint{
 		Address:     a,
 		Slices:      names,
-		Ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
+		Ready:       IsReady(e),
 		Serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
 		Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
 	}

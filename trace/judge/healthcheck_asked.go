@@ -65,7 +65,7 @@ func (n *node) localReady(svc *corev1.Service) (count [2]int) {
 		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if e.NodeName == nil || *e.NodeName != n.Name || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			if e.NodeName == nil || *e.NodeName != n.Name || !expect.IsReady(e) {
 				continue
 			}
 			for _, text := range e.Addresses {

@@ -65,7 +65,7 @@ func mirrorsOf(c *snapshot.Cluster) map[types.NamespacedName]*mirror {
 		out[name] = m
 	}
 	for _, s := range c.EndpointSlices {
-		if m := out[types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}]; m != nil {
+		if m := out[expect.ServiceOf(s)]; m != nil {
 			m.compare(s)
 		}
 	}
@@ -101,7 +101,7 @@ func (m *mirror) compare(s *discoveryv1.EndpointSlice) {
 	m.slices = true
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
-		isReady := e.Conditions.Ready == nil || *e.Conditions.Ready
+		isReady := expect.IsReady(e)
 		for _, ip := range e.Addresses {
 			a, err := netip.ParseAddr(ip)
 			if err != nil {

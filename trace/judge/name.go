@@ -304,7 +304,7 @@ func (n *naming) records() (want []netip.Addr, alias string) {
 			continue
 		}
 		for i := range slice.Endpoints {
-			if e := &slice.Endpoints[i]; e.Conditions.Ready == nil || *e.Conditions.Ready {
+			if e := &slice.Endpoints[i]; expect.IsReady(e) {
 				for _, ip := range e.Addresses {
 					add(ip)
 				}

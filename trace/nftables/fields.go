@@ -32,8 +32,10 @@ const (
 	byIncoming // no index has it: for Bounds
 )
 
-// sourcePort is what is not known of the packets of a client that chooses its port itself.
-const sourcePort = "the packet's source port"
+// sourcePort is the field that is not known of the packets of a client that chooses its port itself.
+func sourcePort(need op.Cond) field {
+	return field{typ: typePort, need: need, get: sport, depends: "the packet's source port"}
+}
 
 // unknown is a field that the walk's packet does not have.
 func unknown(depends string) field { return field{typ: typeOther, get: blank, depends: depends} }
@@ -308,17 +310,17 @@ var payloads = map[headerField]field{
 	{"arp", "operation"}: needs(isFamily(netfilter.ARP), field{typ: typeARP, get: kindOf}),
 	{"arp", "saddr ip"}:  needs(isFamily(netfilter.ARP), field{typ: typeIPv4, get: src}),
 	{"arp", "daddr ip"}:  needs(isFamily(netfilter.ARP), field{typ: typeIPv4, get: dst}),
-	{"th", "sport"}:      {typ: typePort, need: hasTransport, get: sport, depends: sourcePort},
+	{"th", "sport"}:      sourcePort(hasTransport),
 	{"th", "dport"}:      {typ: typePort, need: hasTransport, get: dport},
-	{"tcp", "sport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: sport, depends: sourcePort},
+	{"tcp", "sport"}:     sourcePort(isProto(netfilter.TCP)),
 	{"tcp", "dport"}:     {typ: typePort, need: isProto(netfilter.TCP), get: dport, index: byPort},
-	{"udp", "sport"}:     {typ: typePort, need: isProto(netfilter.UDP), get: sport, depends: sourcePort},
+	{"udp", "sport"}:     sourcePort(isProto(netfilter.UDP)),
 	{"udp", "dport"}:     {typ: typePort, need: isProto(netfilter.UDP), get: dport, index: byPort},
-	{"sctp", "sport"}:    {typ: typePort, need: isProto(netfilter.SCTP), get: sport, depends: sourcePort},
+	{"sctp", "sport"}:    sourcePort(isProto(netfilter.SCTP)),
 	{"sctp", "dport"}:    {typ: typePort, need: isProto(netfilter.SCTP), get: dport, index: byPort},
-	{"dccp", "sport"}:    {typ: typePort, need: isProto(netfilter.DCCP), get: sport, depends: sourcePort},
+	{"dccp", "sport"}:    sourcePort(isProto(netfilter.DCCP)),
 	{"dccp", "dport"}:    {typ: typePort, need: isProto(netfilter.DCCP), get: dport},
-	{"udplite", "sport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: sport, depends: sourcePort},
+	{"udplite", "sport"}: sourcePort(isProto(netfilter.UDPLite)),
 	{"udplite", "dport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: dport},
 	// The ECN bits depend on settings of the hosts.
 	{"tcp", "flags"}: {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(c *netfilter.Context) value {

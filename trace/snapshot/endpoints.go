@@ -3,6 +3,8 @@
 package snapshot
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,17 +25,20 @@ func Mirrors(s *discoveryv1.EndpointSlice) bool {
 // Mirrored names the Services whose endpoints may come from Endpoints: those without a selector that have no slices but
 // mirrors.
 func (c *Cluster) Mirrored() (names []types.NamespacedName) {
-	others := map[types.NamespacedName]bool{}
+	may := map[types.NamespacedName]bool{}
+	for _, s := range c.Services {
+		if len(s.Spec.Selector) == 0 && s.Spec.Type != corev1.ServiceTypeExternalName {
+			name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+			may[name], names = true, append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
 	for _, s := range c.EndpointSlices {
 		if !Mirrors(s) {
-			others[types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}] = true
+			delete(may, types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]})
 		}
 	}
-	for _, s := range c.Services {
-		name := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
-		if len(s.Spec.Selector) == 0 && s.Spec.Type != corev1.ServiceTypeExternalName && !others[name] {
-			names = append(names, name)
-		}
-	}
-	return names
+	return slices.DeleteFunc(names, func(name types.NamespacedName) bool { return !may[name] })
 }

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -311,7 +312,7 @@ func (x *proxy) connect(
 		}
 		e = next
 		// Not DialTCP, which binds to a port of the kernel's choice before it connects: that leaves fewer of them.
-		c, dialErr := (&net.Dialer{Timeout: dialTime, KeepAlive: -1}).DialContext(ctx, "tcp", e.String())
+		c, dialErr := (&net.Dialer{KeepAlive: -1}).DialContext(dialUntil(time.Now().Add(dialTime)), "tcp", e.String())
 		if dialErr == nil {
 			return c.(*net.TCPConn), free, e, nil //nolint:forcetypeassert // of that network
 		}
@@ -323,16 +324,41 @@ func (x *proxy) connect(
 	}
 }
 
+// dialUntil is a context that ends at a time, and at no other: dialling with one that may be cancelled takes a goroutine and
+// a timer more, for each connection.
+type dialUntil time.Time
+
+// Deadline is the time.
+func (u dialUntil) Deadline() (time.Time, bool) { return time.Time(u), true }
+
+// Done is nil: who asks has to wait by himself.
+func (u dialUntil) Done() <-chan struct{} { return nil }
+
+// Err tells whether the time is over.
+func (u dialUntil) Err() error {
+	if time.Now().Before(time.Time(u)) {
+		return nil
+	}
+	return context.DeadlineExceeded
+}
+
+// Value knows no key.
+func (u dialUntil) Value(any) any { return nil }
+
 // copyBoth copies in both directions until both have ended; the end of one side is passed on to the other, at the
-// latest by the caller, who closes both.
+// latest by the caller, who closes both. If a is closed by somebody else, b is, too: its peer need not answer.
 func copyBoth(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {
-		n := copyOne(b, a)
-		_ = b.CloseWrite()
+		n, err := copyOne(b, a)
+		if errors.Is(err, net.ErrClosed) {
+			_ = b.Close()
+		} else {
+			_ = b.CloseWrite()
+		}
 		done <- n
 	}()
-	received = copyOne(a, b)
+	received, _ = copyOne(a, b)
 	select {
 	case sent = <-done:
 	default:
@@ -349,7 +375,7 @@ const firstBytes = 64 << 10
 var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 // copyOne copies from one connection to another until the end or an error, and returns how many bytes.
-func copyOne(to, from *net.TCPConn) (n int64) {
+func copyOne(to, from *net.TCPConn) (n int64, err error) {
 	buf := buffers.Get().(*[16 << 10]byte) //nolint:forcetypeassert // of that pool
 	for n < firstBytes {
 		got, err := from.Read(buf[:])
@@ -357,12 +383,12 @@ func copyOne(to, from *net.TCPConn) (n int64) {
 		n += int64(put)
 		if err != nil || writeErr != nil {
 			buffers.Put(buf)
-			return n
+			return n, cmp.Or(err, writeErr)
 		}
 	}
 	buffers.Put(buf)
-	rest, _ := io.Copy(to, from)
-	return n + rest
+	rest, err := io.Copy(to, from)
+	return n + rest, err
 }
 
 func (x *proxy) logEvent(what string, args ...any) {
@@ -385,6 +411,7 @@ func (x *proxy) stop(drain time.Duration) error {
 			errs = append(errs, l.Close())
 		}
 	}
+	x.end() // no other endpoint is tried: what is dialled already ends within drainTime, too
 	x.mu.Lock()
 	x.closed = true
 	for _, r := range x.udp {
@@ -400,7 +427,6 @@ func (x *proxy) stop(drain time.Duration) error {
 	case <-idle:
 	case <-time.After(drain):
 	}
-	x.end()
 	x.mu.Lock()
 	for c := range x.conns {
 		c.Close()

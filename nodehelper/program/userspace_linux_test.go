@@ -4,6 +4,7 @@ package program
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -251,6 +252,50 @@ func TestUserspace(t *testing.T) {
 	undo(t, prog)
 	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, got)
+	}
+}
+
+// A path ends, although an endpoint neither reads nor closes a connection that is open: the wait for its answer once had
+// no end.
+func TestUserspaceEndsBesideAnEndpointThatNeverCloses(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
+		return
+	}
+	servedNode(t)
+	testutil.Run(t, "", "ip", "addr", "add", "10.244.1.1/32", "dev", "lo")
+	l, err := net.Listen("tcp", one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	held := make(chan net.Conn, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			held <- c
+		}
+	}()
+	prog := newProgrammer(t, t.TempDir())
+	if _, err := prog.Apply(t.Context(), params(web(0, one), wire.Userspace, wire.BackendNFT, "a")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.DialTimeout("tcp", "10.96.0.10:80", 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	defer (<-held).Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := prog.Undo(context.Background(), wire.UndoMine)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(drainTime + 30*time.Second):
+		t.Error("the path does not end")
 	}
 }
 

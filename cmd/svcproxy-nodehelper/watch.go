@@ -44,7 +44,7 @@ func (o *watchFlags) add(flags *flag.FlagSet) {
 			o.apiServers = append(o.apiServers, s)
 			return err
 		})
-	flags.Float64Var(&o.share, "cpu", watch.DefaultShare, "how much of one processor judging may take on average")
+	flags.Float64Var(&o.share, "cpu", watch.DefaultShare, "how much of one processor the agent may take on average")
 	flags.DurationVar(&o.full, "full", watch.DefaultFull, "the time between two passes if nothing changes")
 	flags.DurationVar(&o.poll, "poll", watch.DefaultPoll, "the same if the kernel does not announce changes of rules")
 }

@@ -40,7 +40,7 @@ type Options struct {
 	// Tracked returns the counters of connection tracking since the node's start; nil where there are none. It may be nil
 	// itself.
 	Tracked func() *snapshot.Tracked
-	// Share is how much of one processor passes may take on average, over a minute; three times that where rules are on
+	// Share is how much of one processor the agent may take on average, over a minute; three times that where rules are on
 	// the node whose changes the kernel does not announce.
 	Share float64
 	// Full is the time from one pass to the next where nothing changes; a tenth of it more or less, by chance.
@@ -53,7 +53,7 @@ type Options struct {
 
 // The defaults of Options.
 const (
-	DefaultShare = 0.015
+	DefaultShare = 0.018
 	DefaultFull  = 10 * time.Minute
 	DefaultPoll  = 10 * time.Second
 )
@@ -232,13 +232,16 @@ func (a *Agent) showState() {
 
 // pass reads the node and judges it.
 func (a *Agent) pass(ctx context.Context, reason string) {
-	at, used := time.Now(), processorTime()
+	at, before := time.Now(), processorTime()
+	a.budget.besides(at, before, a.times())
 	err := a.look(ctx, at)
-	now, spent := time.Now(), processorTime()-used
-	if reason != reasonStart { // which judges everything, and the next one shall not wait for minutes
-		a.budget.spend(now, a.charged(spent))
+	now, used := time.Now(), processorTime()
+	if reason == reasonStart { // which judges everything, and the next one shall not wait for minutes
+		a.budget.begin(now, used)
+	} else {
+		a.budget.pass(now, used, a.times())
 	}
-	a.metrics.cpu.Add(spent.Seconds())
+	a.metrics.cpu.Add((used - before).Seconds())
 	a.next = now.Add(jittered(a.Full))
 	a.showState()
 	switch {

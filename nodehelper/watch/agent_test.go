@@ -343,15 +343,3 @@ func TestPassesReuse(t *testing.T) {
 		t.Errorf("after eleven minutes %d were reused", more)
 	}
 }
-
-// Passes that the poll begins have more of the processor than those that follow changes.
-func TestPolledPassesAreCharged(t *testing.T) {
-	a := &Agent{}
-	if got := a.charged(3 * time.Second); got != 3*time.Second {
-		t.Errorf("%v of 3s count", got)
-	}
-	a.polled = true
-	if got := a.charged(3 * time.Second); got != time.Second {
-		t.Errorf("%v of 3s count where rules are polled", got)
-	}
-}

@@ -53,7 +53,8 @@ func (a *Agent) await(ctx context.Context) (reason string, err error) {
 		}
 	}
 	for {
-		wait := a.budget.wait(time.Now())
+		a.budget.besides(time.Now(), processorTime(), a.times())
+		wait := a.budget.wait()
 		if wait == 0 {
 			break
 		}

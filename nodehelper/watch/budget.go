@@ -7,47 +7,63 @@ import "time"
 // budgetWindow is over which time the share of a processor is an average: what was not used of it may be used at once.
 const budgetWindow = time.Minute
 
-// budget bounds the processor time of passes to a share of the time that passes.
+// besidesMost is the part of the share that work besides passes may take from them: what the API and the kernel tell
+// has to be received, but passes have to go on.
+const besidesMost = 0.75
+
+// budget bounds the processor time that the agent uses to a share of the time that passes: passes wait for it. All that
+// the process does counts.
 type budget struct {
 	share float64       // of one processor
 	left  time.Duration // below zero: more was used than there was
 	at    time.Time     // when left was computed; zero: never
+	used  time.Duration // the process's time that has been taken into account
+}
+
+// begin begins to count: what the process has used until then is no part of an average.
+func (b *budget) begin(now time.Time, used time.Duration) { b.at, b.used, b.left = now, used, 0 }
+
+// besides takes what was used since the last call of any method besides passes. used is the process's time, times how
+// many times the share it may use: see [polledTimes].
+func (b *budget) besides(now time.Time, used time.Duration, times int) {
+	if b.at.IsZero() {
+		return
+	}
+	most := time.Duration(besidesMost * b.share * float64(now.Sub(b.at)))
+	spent := min((used-b.used)/time.Duration(times), most)
+	b.accrue(now)
+	b.left, b.used = b.left-spent, used
+}
+
+// pass takes what a pass has used that has just ended.
+func (b *budget) pass(now time.Time, used time.Duration, times int) {
+	b.accrue(now)
+	b.left, b.used = b.left-(used-b.used)/time.Duration(times), used
 }
 
 // accrue adds what has come up to now.
 func (b *budget) accrue(now time.Time) {
 	most := time.Duration(b.share * float64(budgetWindow))
-	if b.at.IsZero() {
-		b.left = most
-	} else {
-		b.left = min(most, b.left+time.Duration(b.share*float64(now.Sub(b.at))))
-	}
+	b.left = min(most, b.left+time.Duration(b.share*float64(now.Sub(b.at))))
 	b.at = now
 }
 
-// wait returns how long the next pass has to wait.
-func (b *budget) wait(now time.Time) time.Duration {
-	b.accrue(now)
+// wait returns how long the next pass has to wait, if nothing else is done meanwhile.
+func (b *budget) wait() time.Duration {
 	if b.left >= 0 {
 		return 0
 	}
 	return time.Duration(float64(-b.left) / b.share)
 }
 
-// spend takes what a pass has used.
-func (b *budget) spend(now time.Time, used time.Duration) {
-	b.accrue(now)
-	b.left -= used
-}
-
-// polledTimes is how many times the share passes may take where rules are polled: the next one is due in ten seconds,
-// whether something has changed or not.
+// polledTimes is how many times the share the agent may take where rules are polled: the next pass is due in ten
+// seconds, whether something has changed or not.
 const polledTimes = 3
 
-// charged is what of a pass's processor time counts.
-func (a *Agent) charged(spent time.Duration) time.Duration {
+// times is how many times the share the agent may use.
+func (a *Agent) times() int {
 	if a.polled {
-		return spent / polledTimes
+		return polledTimes
 	}
-	return spent
+	return 1
 }

@@ -86,24 +86,3 @@ func TestLatency(t *testing.T) {
 		})
 	}
 }
-
-func TestBudget(t *testing.T) {
-	b := &budget{share: 0.1}
-	if w := b.wait(after(0)); w != 0 {
-		t.Errorf("the first pass waits for %v", w)
-	}
-	b.spend(after(1), 6*time.Second) // a minute's share
-	if w := b.wait(after(1)); w != 0 {
-		t.Errorf("what was saved up is not to be had: %v", w)
-	}
-	b.spend(after(1), 2*time.Second)
-	if w := b.wait(after(1)); w != 20*time.Second {
-		t.Errorf("the next pass waits for %v", w)
-	}
-	if w := b.wait(after(11)); w != 10*time.Second {
-		t.Errorf("10 s later it waits for %v", w)
-	}
-	if w := b.wait(after(10_000)); w != 0 || b.left != 6*time.Second {
-		t.Errorf("%v are saved up", b.left)
-	}
-}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"testing"
+	"time"
+)
+
+func TestBudget(t *testing.T) {
+	b := &budget{share: 0.1}
+	b.besides(after(0), time.Hour, 1)
+	if w := b.wait(); w != 0 {
+		t.Errorf("the first pass waits for %v", w)
+	}
+	b.begin(after(0), 5*time.Second)
+	b.besides(after(60), 5*time.Second, 1)
+	b.pass(after(60), 11*time.Second, 1) // a minute's share
+	if w := b.wait(); w != 0 {
+		t.Errorf("what was saved up is not to be had: %v", w)
+	}
+	b.pass(after(60), 13*time.Second, 1)
+	if w := b.wait(); w != 20*time.Second {
+		t.Errorf("the next pass waits for %v", w)
+	}
+	b.besides(after(70), 13*time.Second, 1)
+	if w := b.wait(); w != 10*time.Second {
+		t.Errorf("10 s later it waits for %v", w)
+	}
+	b.besides(after(10_000), 13*time.Second, 1)
+	if w := b.wait(); w != 0 || b.left != 6*time.Second {
+		t.Errorf("%v are saved up", b.left)
+	}
+	b.pass(after(10_000), 25*time.Second, polledTimes) // of whose 12 s a third counts
+	if b.left != 2*time.Second {
+		t.Errorf("where rules are polled, %v are left", b.left)
+	}
+}
+
+// What the process does besides passes counts, but passes go on whatever it is.
+func TestBudgetBesidesPasses(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		besides float64 // of a processor
+		passes  int     // of 0.1 s each, in 1,000 s
+	}{
+		{"nothing", 0, 200},
+		{"half of the share", 0.01, 100},
+		{"more than the share", 0.5, 50},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := &budget{share: 0.02}
+			used, passes := time.Duration(0), 0
+			b.begin(after(0), used)
+			for s := 1.0; s <= 1000; s++ {
+				used += time.Duration(tt.besides * float64(time.Second))
+				b.besides(after(s), used, 1)
+				if b.wait() == 0 {
+					used += 100 * time.Millisecond
+					passes++
+					b.pass(after(s), used, 1)
+				}
+			}
+			if passes < tt.passes-tt.passes/20 || passes > tt.passes+tt.passes/20+1 {
+				t.Errorf("%d passes, want %d", passes, tt.passes)
+			}
+		})
+	}
+}

@@ -69,6 +69,19 @@ func MiddleWords(s string, limit int) string {
 	return first + gap + tail
 }
 
+// LastItems leaves out the first items of a list ("2 endpoints, 1 missing, 1 stale") that is wider than limit, and cuts
+// the middle out of the last item if it does not fit by itself. A limit of 0 is none.
+func LastItems(s string, limit int) string {
+	for limit > 0 && Width(s) > limit {
+		_, rest, found := strings.Cut(s, ", ")
+		if !found {
+			break
+		}
+		s = rest
+	}
+	return Middle(s, limit)
+}
+
 // Start returns as much of the beginning of a text as fits into limit columns.
 func Start(s string, limit int) string { return displaywidth.TruncateString(s, limit, "") }
 

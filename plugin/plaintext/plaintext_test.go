@@ -29,6 +29,27 @@ func TestMiddle(t *testing.T) {
 	}
 }
 
+func TestLastItems(t *testing.T) {
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  string
+	}{
+		{"2 endpoints, 1 missing, 1 stale", 31, "2 endpoints, 1 missing, 1 stale"},
+		{"2 endpoints, 1 missing, 1 stale", 30, "1 missing, 1 stale"},
+		{"2 endpoints, 1 missing, 1 stale", 17, "1 stale"},
+		{"2 endpoints, 1 missing, 1 stale", 6, "1 s…le"},
+		{"1 endpoint, 10.244.2.12:8080 dropped", 24, "10.244.2.12:8080 dropped"},
+		{"not programmed", 20, "not programmed"},
+		{"2 endpoints, 1 missing", 0, "2 endpoints, 1 missing"},
+		{"", 5, ""},
+	} {
+		if got := LastItems(tt.in, tt.limit); got != tt.want {
+			t.Errorf("LastItems(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
+		}
+	}
+}
+
 func TestMiddleWords(t *testing.T) {
 	const rule = `  rule 2: "shop/web:http -> 10.244.1.15:8080" -m statistic --mode random -j KUBE-SEP-LPRYETXTYMQCMNCE`
 	for _, tt := range []struct {

@@ -137,6 +137,16 @@ func (t *table) index(head string) int {
 
 // squeeze cuts the middle out of a column's cells, down to least columns, as far as the table is too wide.
 func (t *table) squeeze(head string, least, limit int) *table {
+	return t.shorten(head, least, limit, plaintext.Middle)
+}
+
+// squeezeLists is squeeze for a column of lists whose last items tell most.
+func (t *table) squeezeLists(head string, least, limit int) *table {
+	return t.shorten(head, least, limit, plaintext.LastItems)
+}
+
+// shorten has the cells of a column cut, down to least columns, as far as the table is too wide.
+func (t *table) shorten(head string, least, limit int, cut func(s string, limit int) string) *table {
 	i := t.index(head)
 	over := t.width() - limit
 	if i < 0 || over <= 0 {
@@ -146,7 +156,7 @@ func (t *table) squeeze(head string, least, limit int) *table {
 	out := &table{columns: t.columns}
 	for _, r := range t.rows {
 		cells := append([]string(nil), r...)
-		cells[i] = plaintext.Middle(cells[i], w)
+		cells[i] = cut(cells[i], w)
 		out.rows = append(out.rows, cells)
 	}
 	return out

@@ -87,7 +87,7 @@ func (t *text) verifyTable() {
 	if t.Width > 0 {
 		tab = tab.squeeze("SERVICE", 20, t.Width).squeeze("NODE", 12, t.Width)
 		if tab.width() > t.Width {
-			tab = tab.without("EXPECTED").squeeze("ACTUAL", 20, t.Width)
+			tab = tab.without("EXPECTED").squeezeLists("ACTUAL", 20, t.Width)
 		}
 		if tab.width() > t.Width {
 			tab = tab.without("ACTUAL")

@@ -33,8 +33,9 @@ const (
 	dialTime  = 5 * time.Second
 	drainTime = 5 * time.Second // for connections that are open when a path ends; within the helper's grace
 	// after which a client of UDP is forgotten, as connection tracking does with one that got no answer
-	udpIdle = 30 * time.Second
-	udpMost = 10_000 // clients of UDP at once, of one frontend
+	udpIdle  = 30 * time.Second
+	udpMost  = 10_000  // clients of UDP at once, of one frontend
+	seenMost = 100_000 // clients that are remembered for their affinity, of one frontend
 )
 
 // proxy forwards connections to endpoints in this process. Rules with target REDIRECT send them to it; connections that
@@ -157,7 +158,7 @@ func (f *proxied) choose(
 		s.next++
 	}
 	if f.Affinity > 0 {
-		s.seen[client] = remembered{e, now.Add(time.Duration(f.Affinity) * time.Second)}
+		s.remember(client, remembered{e, now.Add(time.Duration(f.Affinity) * time.Second)}, seenMost)
 	}
 	s.open[e]++
 	return e, func() {
@@ -165,6 +166,17 @@ func (f *proxied) choose(
 		defer s.mu.Unlock()
 		s.open[e]--
 	}, nil
+}
+
+// remember takes note of a client, in place of any other if there are most of them.
+func (s *choices) remember(client netip.Addr, r remembered, most int) {
+	if _, known := s.seen[client]; !known && len(s.seen) >= most {
+		for other := range s.seen {
+			delete(s.seen, other)
+			break
+		}
+	}
+	s.seen[client] = r
 }
 
 // startProxy listens, on ports of the kernel's choice.

@@ -255,6 +255,23 @@ func TestUserspace(t *testing.T) {
 	}
 }
 
+// However many clients there are, so many are remembered at most, and the last one is among them.
+func TestClientsAreRememberedWithinABound(t *testing.T) {
+	s := &choices{seen: map[netip.Addr]remembered{}}
+	at := netip.MustParseAddr("10.0.0.1")
+	for range 20 {
+		s.remember(at, remembered{}, 10)
+		s.remember(at, remembered{}, 10) // again
+		if _, ok := s.seen[at]; !ok || len(s.seen) > 10 {
+			t.Fatalf("%d are remembered, %s among them: %t", len(s.seen), at, ok)
+		}
+		at = at.Next()
+	}
+	if len(s.seen) != 10 {
+		t.Errorf("%d are remembered", len(s.seen))
+	}
+}
+
 // A path ends, although an endpoint neither reads nor closes a connection that is open: the wait for its answer once had
 // no end.
 func TestUserspaceEndsBesideAnEndpointThatNeverCloses(t *testing.T) {

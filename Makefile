@@ -122,7 +122,7 @@ ipvs: ## Run kube-proxy in ipvs mode in a virtual machine, and compare what is c
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
-	FUZZTIME=$(FUZZTIME) hack/test.sh fuzz
+	FUZZTIME=$(FUZZTIME) hack/test.sh nightly fuzz
 
 .PHONY: bench
 bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Services, netlink against nft, program against kube-proxy, and its userspace mode against HAProxy (needs root)

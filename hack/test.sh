@@ -17,8 +17,8 @@ cd "$(dirname "$0")/.."
 
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
-ci=(tidy cross readme vet lint licenses vulns release oracle fuzz compute test ipvs e2e fleet)
-nightly=(repeat fuzz oracle oracle-old walk kills versions faults live bench bench-agent bench-vm tunnels release axe rendered alerts fleet)
+ci=(tidy cross readme vet lint licenses vulns release oracle compute test ipvs e2e fleet)
+nightly=(repeat fuzz oracle oracle-old walk ipvs kills versions faults live bench bench-agent bench-vm tunnels release axe rendered alerts fleet)
 
 # What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
 # begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
@@ -171,11 +171,6 @@ run_fuzz() {
 	fi
 }
 
-# Long enough to notice a parser that breaks easily.
-step_fuzz() {
-	run_fuzz "${FUZZTIME:-2s}"
-}
-
 # Packages whose tests compute for minutes, or send thousands of packets one after another, and take up to ten times as
 # long under the race detector, or that measure memory, which it takes itself: all of each runs without it
 # (step_compute). Under it runs what does things side by side.
@@ -221,6 +216,8 @@ step_test() {
 # What runs in ipvs mode on each version of kube-proxy: verify and mode, faults, --live.
 ipvs_smoke='^(TestEveryServiceIsRight|TestFaultsAreFound|TestProbesSayWhereIPVSSentThem)$'
 
+ipvs_waiting='^(TestProgramWithoutKubeProxy|TestProgramRepairsAVirtualServer|TestTheTimeHoldsWithoutTheHelper|TestKubeProxySyncsMeanwhile|TestKilledAtAnyMoment)$'
+
 # with_vm makes the virtual machine ready, and in_vm runs tests in it, SECONDS at most.
 with_vm() {
 	make --no-print-directory build
@@ -236,10 +233,11 @@ in_vm() {
 }
 
 # IPVS and SCTP, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel
-# and binaries are fetched and built when they are not in the cache.
+# and binaries are fetched and built when they are not in the cache. The tests of program that wait, for times to be
+# over and for kube-proxy's resyncs, are those of shard ipvs.
 step_ipvs() {
 	with_vm
-	in_vm 2700 -tags vm ./test/ipvs
+	in_vm 2700 -tags vm -skip "$ipvs_waiting" ./test/ipvs
 	in_vm 300 -run '^TestSCTP$' ./nodehelper/live
 }
 
@@ -258,12 +256,11 @@ on_cluster() {
 	return "$status"
 }
 
-# With faults made for real, and two kube-proxies of other versions: the oldest, and the first whose nftables mode is on
-# by default.
+# With faults made for real, and the oldest kube-proxy.
 step_e2e() {
-	local versions=(v1.28.15 v1.31.14)
-	once test/cluster/cluster build "${versions[@]}"
-	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
+	local version=v1.28.15
+	once test/cluster/cluster build "$version"
+	SVCPROXY_VERSIONS="$version" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
 		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob)$' ./test/e2e # minutes: shards faults, live
 }
 
@@ -321,6 +318,11 @@ shard_walk() {
 		./test/walk/links
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
+}
+
+shard_ipvs() {
+	with_vm
+	in_vm 3500 -tags vm ./test/ipvs
 }
 
 # Processes are killed at random moments, hundreds of times; in the virtual machine each takes ten seconds, on the

@@ -120,6 +120,7 @@ var lengths = []struct{ shard, says string }{
 	{"oracle", `run_oracle "${ORACLE_SERVICES:-10000}" "${oracle_new[@]}"`},
 	{"oracle-old", `run_oracle "${ORACLE_SERVICES:-10000}" "${oracle_old[@]}"`},
 	{"walk", "differential CASES="},
+	{"ipvs", "in_vm 3500 -tags vm ./test/ipvs"},
 	{"kills", "SVCPROXY_KILLS="},
 	{"versions", "versions < <(test/cluster/cluster versions)"},
 	{"faults", "SVCPROXY_FAULTS=all on_cluster"},

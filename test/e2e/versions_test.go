@@ -25,8 +25,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// versions is the environment variable with the versions of kube-proxy that TestVersions runs: two in CI, all that
-// test/cluster has in the nightly list.
+// versions is the environment variable with the versions of kube-proxy that TestVersions runs: the oldest in CI, all
+// that test/cluster has in the nightly list.
 const versions = "SVCPROXY_VERSIONS"
 
 // proxyLabel is the label by which test/cluster chooses the kube-proxy of a node.

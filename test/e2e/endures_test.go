@@ -83,7 +83,7 @@ func thousandChanges(t *testing.T, all []*watched) {
 	}
 	seen := map[string]bool{}
 	for range bursts {
-		burst(t, func() {
+		burst(t, "burst", func() {
 			for _, w := range all {
 				for _, f := range w.scrape(t.Context()).findings() {
 					seen[w.node+": "+f] = true

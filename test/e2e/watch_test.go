@@ -29,43 +29,52 @@ func TestWatch(t *testing.T) {
 	t.Run("the policy refuses deviations", func(t *testing.T) { watchDeviations(t, agents[nodes[0]]) })
 	t.Run("status", statusTells)
 	t.Run("its own report alone", func(t *testing.T) { ownReportAlone(t, agents[nodes[0]]) })
-	for _, node := range nodes {
-		t.Run(node, func(t *testing.T) {
-			scrape := func() metrics { return scrapeFrom(t, agents[node]) }
-			healthy := func(what string) {
-				t.Helper()
-				wait(t, what, func() (bool, error) {
-					m := scrape()
-					return m.healthy(), errors.New(m.String())
-				})
-			}
-			healthy("nothing is wrong")
-
-			begin := time.Now()
-			wait(t, "the metrics tell of the deleted rule", func() (bool, error) {
-				breakService(t, node)
-				m := scrape()
-				return m.finding(namespace, app), errors.New(m.String())
+	t.Run("nodes", func(t *testing.T) {
+		for _, node := range nodes {
+			t.Run(node, func(t *testing.T) {
+				t.Parallel()
+				watchNode(t, node, agents[node])
 			})
-			t.Logf("told after %v", time.Since(begin).Round(100*time.Millisecond))
-			restartKubeProxy(t, node)
-			begin = time.Now()
-			healthy("the metrics tell of the repair")
-			t.Logf("cleared after %v", time.Since(begin).Round(100*time.Millisecond))
+		}
+	})
+}
 
-			burst(t, func() {
-				if m := scrape(); len(m.findings()) > 0 {
-					t.Errorf("while endpoints change: %v", m.findings())
-				}
-			})
-			healthy("nothing is wrong after the changes")
+// watchNode breaks a node, repairs it, and has endpoints change.
+func watchNode(t *testing.T, node string, agent *corev1.Pod) {
+	t.Helper()
+	scrape := func() metrics { return scrapeFrom(t, agent) }
+	healthy := func(what string) {
+		t.Helper()
+		wait(t, what, func() (bool, error) {
 			m := scrape()
-			if m["process_resident_memory_bytes"] > 200<<20 {
-				t.Errorf("it has %v MB", m["process_resident_memory_bytes"]/(1<<20))
-			}
-			t.Logf("%v", m)
+			return m.healthy(), errors.New(m.String())
 		})
 	}
+	healthy("nothing is wrong")
+
+	begin := time.Now()
+	wait(t, "the metrics tell of the deleted rule", func() (bool, error) {
+		breakService(t, node)
+		m := scrape()
+		return m.finding(namespace, app), errors.New(m.String())
+	})
+	t.Logf("told after %v", time.Since(begin).Round(100*time.Millisecond))
+	restartKubeProxy(t, node)
+	begin = time.Now()
+	healthy("the metrics tell of the repair")
+	t.Logf("cleared after %v", time.Since(begin).Round(100*time.Millisecond))
+
+	burst(t, fmt.Sprintf("burst-%d", slices.Index(nodes, node)), func() {
+		if m := scrape(); len(m.findings()) > 0 {
+			t.Errorf("while endpoints change: %v", m.findings())
+		}
+	})
+	healthy("nothing is wrong after the changes")
+	m := scrape()
+	if m["process_resident_memory_bytes"] > 200<<20 {
+		t.Errorf("it has %v MB", m["process_resident_memory_bytes"]/(1<<20))
+	}
+	t.Logf("%v", m)
 }
 
 // deployWatch applies deploy/watch with the image of the tests, and removes it after the test. It returns the agents'
@@ -140,9 +149,9 @@ func breakService(t *testing.T, node string) {
 
 // burst changes the endpoints of a Service of its own over and over, which nothing is behind, and calls do all the
 // while.
-func burst(t *testing.T, do func()) {
+func burst(t *testing.T, name string, do func()) {
 	t.Helper()
-	const name, changes = "burst", 100
+	const changes = 100
 	endpointSlices, services := client.DiscoveryV1().EndpointSlices(namespace), client.CoreV1().Services(namespace)
 	if _, err := services.Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

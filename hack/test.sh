@@ -29,10 +29,10 @@ beside=ipvs beside_from=vet beside_to=compute
 tools=(deploy/image hack/licenses)
 
 # The versions of kube-proxy that the oracle has: of each minor version the first and the last patch release that the
-# module proxy and the checksum database had. CI takes the newest and two that differ most from it.
+# module proxy and the checksum database had. CI takes the newest and the one that differs most from it.
 oracle_new=(v1.37.2 v1.37.0 v1.36.4 v1.36.0 v1.35.8 v1.35.0 v1.34.10 v1.34.0 v1.33.13 v1.33.0)
 oracle_old=(v1.32.13 v1.32.0 v1.31.14 v1.31.0 v1.30.14 v1.30.0 v1.29.15 v1.29.0 v1.28.15 v1.28.0)
-oracle_ci=(v1.37.2 v1.33.0 v1.29.0)
+oracle_ci=(v1.37.2 v1.29.0)
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
 

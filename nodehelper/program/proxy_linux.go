@@ -391,11 +391,13 @@ func copyOne(to, from *net.TCPConn) (n int64, err error) {
 	buf := buffers.Get().(*[16 << 10]byte) //nolint:forcetypeassert // of that pool
 	for n < firstBytes {
 		got, err := from.Read(buf[:])
-		put, writeErr := to.Write(buf[:got])
-		n += int64(put)
-		if err != nil || writeErr != nil {
+		if got > 0 { // a call of write that writes nothing costs as much as any
+			put, writeErr := to.Write(buf[:got])
+			n, err = n+int64(put), cmp.Or(err, writeErr)
+		}
+		if err != nil {
 			buffers.Put(buf)
-			return n, cmp.Or(err, writeErr)
+			return n, err
 		}
 	}
 	buffers.Put(buf)

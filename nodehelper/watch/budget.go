@@ -20,8 +20,11 @@ type budget struct {
 	used  time.Duration // the process's time that has been taken into account
 }
 
-// begin begins to count: what the process has used until then is no part of an average.
-func (b *budget) begin(now time.Time, used time.Duration) { b.at, b.used, b.left = now, used, 0 }
+// begin begins to count, with a whole window's share: what the process has used until then is no part of an average.
+func (b *budget) begin(now time.Time, used time.Duration) { b.at, b.used, b.left = now, used, b.most() }
+
+// most is how much can be saved up.
+func (b *budget) most() time.Duration { return time.Duration(b.share * float64(budgetWindow)) }
 
 // besides takes what was used since the last call of any method besides passes. used is the process's time, times how
 // many times the share it may use: see [polledTimes].
@@ -43,8 +46,7 @@ func (b *budget) pass(now time.Time, used time.Duration, times int) {
 
 // accrue adds what has come up to now.
 func (b *budget) accrue(now time.Time) {
-	most := time.Duration(b.share * float64(budgetWindow))
-	b.left = min(most, b.left+time.Duration(b.share*float64(now.Sub(b.at))))
+	b.left = min(b.most(), b.left+time.Duration(b.share*float64(now.Sub(b.at))))
 	b.at = now
 }
 

@@ -14,24 +14,29 @@ func TestBudget(t *testing.T) {
 		t.Errorf("the first pass waits for %v", w)
 	}
 	b.begin(after(0), 5*time.Second)
-	b.besides(after(60), 5*time.Second, 1)
-	b.pass(after(60), 11*time.Second, 1) // a minute's share
+	b.besides(after(0), 5*time.Second, 1)
+	b.pass(after(0), 11*time.Second, 1) // a minute's share
+	if w := b.wait(); w != 0 {
+		t.Errorf("of the first minute's share nothing is to be had at once: %v", w)
+	}
+	b.besides(after(60), 11*time.Second, 1)
+	b.pass(after(60), 17*time.Second, 1)
 	if w := b.wait(); w != 0 {
 		t.Errorf("what was saved up is not to be had: %v", w)
 	}
-	b.pass(after(60), 13*time.Second, 1)
+	b.pass(after(60), 19*time.Second, 1)
 	if w := b.wait(); w != 20*time.Second {
 		t.Errorf("the next pass waits for %v", w)
 	}
-	b.besides(after(70), 13*time.Second, 1)
+	b.besides(after(70), 19*time.Second, 1)
 	if w := b.wait(); w != 10*time.Second {
 		t.Errorf("10 s later it waits for %v", w)
 	}
-	b.besides(after(10_000), 13*time.Second, 1)
+	b.besides(after(10_000), 19*time.Second, 1)
 	if w := b.wait(); w != 0 || b.left != 6*time.Second {
 		t.Errorf("%v are saved up", b.left)
 	}
-	b.pass(after(10_000), 25*time.Second, polledTimes) // of whose 12 s a third counts
+	b.pass(after(10_000), 31*time.Second, polledTimes) // of whose 12 s a third counts
 	if b.left != 2*time.Second {
 		t.Errorf("where rules are polled, %v are left", b.left)
 	}
@@ -42,11 +47,11 @@ func TestBudgetBesidesPasses(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		besides float64 // of a processor
-		passes  int     // of 0.1 s each, in 1,000 s
+		passes  int     // of 0.1 s each, in 1,000 s; 12 of them by what is there at the beginning
 	}{
-		{"nothing", 0, 200},
-		{"half of the share", 0.01, 100},
-		{"more than the share", 0.5, 50},
+		{"nothing", 0, 212},
+		{"half of the share", 0.01, 112},
+		{"more than the share", 0.5, 62},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := &budget{share: 0.02}

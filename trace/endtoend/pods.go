@@ -254,7 +254,7 @@ func (f *follower) queued(list []*host.Socket, at netip.AddrPort, place string) 
 		if x.Stopped {
 			stopped++
 		}
-		if x.Protocol == "tcp" && x.Backlog > 0 && x.Queue > x.Backlog {
+		if x.Full() {
 			full++
 		}
 	}

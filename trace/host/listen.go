@@ -37,6 +37,10 @@ func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {
 		s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
 }
 
+// Full tells whether more connections wait at a listening socket of TCP than may: the kernel drops further ones
+// (sk_acceptq_is_full in include/net/sock.h).
+func (s *Socket) Full() bool { return s.Protocol == "tcp" && s.Backlog > 0 && s.Queue > s.Backlog }
+
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
 var users = regexp.MustCompile(`\("([^"]*)",pid=(\d+)`)
 

@@ -3,19 +3,21 @@
 package nodestate
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// asTheyAre are the files that are compared byte by byte: all but rules, those of the node's network, and what
+// asTheyAre are the files that are compared byte by byte: all but rules, those of the node's network, sockets, and what
 // kube-proxy says of itself, of which what was read is compared.
 var asTheyAre = []string{
 	snapshot.IPSetFile, snapshot.ProgramsFile, snapshot.XfrmFile, snapshot.EbtablesFile, snapshot.NFTHooksFile,
-	snapshot.ListenFile, snapshot.JournalFile, snapshot.VersionsFile, snapshot.UnreadFile,
+	snapshot.JournalFile, snapshot.VersionsFile, snapshot.UnreadFile,
 }
 
 // LoadToCompare is Load of a reading that SameBeside compares with others, for which it reads some files once more.
@@ -39,8 +41,28 @@ func (l *loader) note() {
 		p.Flag(data != nil)
 		p.Text(string(data))
 	}
+	sockets := lasting(l.Sockets)
+	p.Flag(l.SocketsRead)
+	p.Number(len(sockets))
+	for _, s := range sockets {
+		p.Text(s)
+	}
 	sum := p.Sum()
 	l.asTheyWere = &sum
+}
+
+// lasting has all of a list of sockets that decides whether a path is a match. Which process has a socket, by its
+// number, and how many connections wait at one that has room for more, differs from one reading to the next: a program
+// that is just started by another one has that one's sockets for a moment, too.
+func lasting(sockets []host.Socket) []string {
+	out := make([]string, len(sockets))
+	for i := range sockets {
+		s := &sockets[i]
+		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t", s.Protocol, s.Address, s.Port, s.Device, s.Process, s.Stopped,
+			s.Full(), s.Backlog > 0)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // SameBeside tells whether two readings of a node are equal in all that the judgement of a path goes by, beside the

@@ -117,30 +117,30 @@ func sameAll[T any](a, b []*T) bool {
 	return slices.EqualFunc(a, b, func(x, y *T) bool { return x == y || reflect.DeepEqual(x, y) })
 }
 
-// moved compares what all paths share with what they share now. numbers has what became of each chain
-// ([netfilter.Prints.Moved]); ok is false where nothing can be taken over.
-func (s *shared) moved(now *shared) (numbers []int32, ok bool) {
+// moved compares what all paths share with what they share now, and says what became of each chain; ok is false where
+// nothing can be taken over.
+func (s *shared) moved(now *shared) (m netfilter.Moves, ok bool) {
 	if !s.sameObjects(now) || !reflect.DeepEqual(&s.node, &now.node) || !s.beside.SameBeside(now.beside) {
-		return nil, false
+		return m, false
 	}
-	numbers, ok = s.prints.Moved(now.prints)
-	if !ok || slices.ContainsFunc(s.classes, func(at int32) bool { return numbers[at] == netfilter.Changed }) {
-		return nil, false
+	m, ok = s.prints.Moved(now.prints)
+	if !ok || slices.ContainsFunc(s.classes, func(at int32) bool { return m.Numbers[at] == netfilter.Changed }) {
+		return m, false
 	}
 	watched := make([]int32, len(s.watched))
 	for i, at := range s.watched {
-		watched[i] = numbers[at]
+		watched[i] = m.Numbers[at]
 	}
 	slices.Sort(watched)
-	return numbers, slices.Equal(watched, now.watched)
+	return m, slices.Equal(watched, now.watched)
 }
 
 // recall is a judgement with a Memory in progress.
 type recall struct {
 	*Memory
 
-	now     *shared
-	numbers []int32 // of the chains of the last judgement; nil where nothing is taken over
+	now   *shared
+	moves *netfilter.Moves // of the chains of the last judgement; nil where nothing is taken over
 
 	mu   sync.Mutex
 	next map[pathName]remembered
@@ -160,8 +160,8 @@ func (n *node) recalled(req *Request) *recall {
 	}
 	r := &recall{Memory: m, now: n.shared(), next: make(map[pathName]remembered, len(m.paths))}
 	if m.shared != nil {
-		if numbers, ok := m.shared.moved(r.now); ok {
-			r.numbers, r.now.classes = numbers, renumbered(m.shared.classes, numbers)
+		if moves, ok := m.shared.moved(r.now); ok {
+			r.moves, r.now.classes = &moves, renumbered(m.shared.classes, moves.Numbers)
 		}
 	}
 	return r
@@ -180,7 +180,7 @@ func renumbered(chains, numbers []int32) []int32 {
 
 // match tells whether a path is a match as it was the last time. d is any Digest.
 func (r *recall) match(n *node, job *pathJob, d *digest.Digest) bool {
-	if r == nil || r.numbers == nil {
+	if r == nil || r.moves == nil {
 		return false
 	}
 	name := job.name()
@@ -188,17 +188,26 @@ func (r *recall) match(n *node, job *pathJob, d *digest.Digest) bool {
 	if !ok {
 		return false
 	}
-	chains := renumbered(was.chains, r.numbers)
+	chains := renumbered(was.chains, r.moves.ButFor)
 	if chains == nil {
 		return false
 	}
 	want := n.exp.Path(job.frontend, job.from.Origin)
-	if digestOf(d, &want) != was.want {
+	if digestOf(d, &want) != was.want || r.touches(job, &want) {
 		return false
 	}
 	was.chains = chains
 	r.keep(name, was)
 	return true
+}
+
+// touches tells whether packets of a path that was a match may go to an address of which rules treat packets otherwise
+// now: after translation that is an endpoint's, before and without it the frontend's.
+func (r *recall) touches(job *pathJob, want *expect.Path) bool {
+	t := r.moves.Touched
+	return len(t) > 0 && (t[job.frontend.Address] || slices.ContainsFunc(want.Endpoints, func(e expect.Endpoint) bool {
+		return t[e.Address.Addr()]
+	}))
 }
 
 func (r *recall) keep(name pathName, x remembered) {

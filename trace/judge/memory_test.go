@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -351,6 +353,12 @@ func (w *changingNode) changeNFT() string {
 	if len(list.All) < 2 {
 		return "nothing"
 	}
+	if w.IntN(4) == 0 {
+		if what := w.changeLoops(list.All); what != "" {
+			w.files[snapshot.NFTFile] = asJSON(w.t, list)
+			return what
+		}
+	}
 	i := 1 + w.IntN(len(list.All)-1)
 	for range 20 { // rules mostly
 		if bytes.Contains(list.All[i], []byte(`"rule"`)) {
@@ -380,6 +388,48 @@ func (w *changingNode) changeNFT() string {
 	return what
 }
 
+// changeLoops changes an element of the set of hairpin connections; "" where there is none.
+func (w *changingNode) changeLoops(objects []json.RawMessage) string {
+	type element struct {
+		Concat []any `json:"concat"`
+	}
+	for i, o := range objects {
+		var x map[string]map[string]any
+		if !bytes.Contains(o, []byte(`"hairpin-connections"`)) || json.Unmarshal(o, &x) != nil || x["set"] == nil {
+			continue
+		}
+		var elements []element
+		if err := json.Unmarshal(asJSON(w.t, x["set"]["elem"]), &elements); err != nil || len(elements) == 0 {
+			continue
+		}
+		k := w.IntN(len(elements))
+		what := fmt.Sprint("hairpin connection ", elements[k].Concat)
+		other := element{slices.Clone(elements[k].Concat)}
+		switch w.IntN(4) {
+		case 0:
+			elements = slices.Delete(elements, k, k+1)
+			what += " is gone"
+		case 1: // that of another endpoint, for which the rules lead elsewhere
+			other.Concat[0] = w.otherNumber(fmt.Sprint(other.Concat[0]))
+			other.Concat[1] = other.Concat[0]
+			elements = append(elements, other)
+			what += fmt.Sprint(" and ", other.Concat)
+		case 2:
+			other.Concat[1] = w.otherNumber(fmt.Sprint(other.Concat[1]))
+			elements = append(elements, other)
+			what += fmt.Sprint(" and ", other.Concat)
+		default:
+			elements[k].Concat[0] = w.otherNumber(fmt.Sprint(other.Concat[0]))
+			elements[k].Concat[1] = elements[k].Concat[0]
+			what += fmt.Sprint(" is ", elements[k].Concat)
+		}
+		x["set"]["elem"] = elements
+		objects[i] = asJSON(w.t, x)
+		return what
+	}
+	return ""
+}
+
 func (w *changingNode) changeFile() string {
 	files := w.has([]string{
 		snapshot.SysctlFile, snapshot.RouteFile, snapshot.Route6File, snapshot.AddrFile, snapshot.ListenFile,
@@ -394,6 +444,41 @@ func (w *changingNode) changeFile() string {
 		return "without " + file
 	}
 	return file + ": " + w.changeLine(file, func(string) bool { return true })
+}
+
+// An endpoint of this node that comes or goes (in nftables mode its hairpin connection is an element of a set that a
+// rule of every path names) leaves the paths to others as they are, and has its own judged.
+func TestAnEndpointOfTheNodeTouchesItsPathsAlone(t *testing.T) {
+	w := newChanging(t, "nftables", "node1", 1)
+	memory, request := &Memory{}, Request{Backwards: true, PerPathService: true}
+	judge := func() report.NodeReport {
+		t.Helper()
+		objects, files := w.now()
+		request.Memory = nil
+		want := Files(objects, files, request)
+		request.Memory = memory
+		got := Files(objects, files, request)
+		if a, b := asJSON(t, want), asJSON(t, got); !bytes.Equal(a, b) {
+			t.Fatalf("the report differs\nfresh:       %s\nwith memory: %s", difference(a, b), difference(b, a))
+		}
+		return got
+	}
+	judge()
+	all := memory.Anew
+	judge()
+	usual := memory.Reused
+	const gone = `{"concat": ["10.244.1.19", "10.244.1.19", "tcp", 8080]}`
+	listing := string(w.files[snapshot.NFTFile])
+	compact := regexp.MustCompile(`\{\s*"concat":\s*\[\s*"10\.244\.1\.19",\s*"10\.244\.1\.19",\s*"tcp",\s*8080\s*\]\s*\},?\s*`)
+	if len(compact.FindAllString(listing, -1)) != 1 {
+		t.Fatalf("the listing does not have %s once", gone)
+	}
+	w.files[snapshot.NFTFile] = []byte(compact.ReplaceAllString(listing, ""))
+	judge()
+	t.Logf("of %d paths %d are taken over where nothing has changed, %d without %s", all, usual, memory.Reused, gone)
+	if memory.Reused < usual*3/4 || memory.Reused >= usual {
+		t.Errorf("%d of %d paths are taken over", memory.Reused, usual)
+	}
 }
 
 // Every field of what paths are judged by is one of which somebody has decided how it is compared with the next

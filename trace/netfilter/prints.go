@@ -3,6 +3,8 @@
 package netfilter
 
 import (
+	"net/netip"
+	"regexp"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
@@ -15,17 +17,28 @@ type Prints struct {
 	frame  digest.Sum
 	chains []chainPrint // by Chain.number
 	at     map[digest.Sum]int32
+	loops  loops
 	// unfit says that what packets meet may differ though the texts are the same: a rule goes by the time, a jump leads
 	// to a chain that is not there, two chains have one name.
 	unfit bool
 }
 
-type chainPrint struct{ name, content digest.Sum }
+// chainPrint is of one chain. loops is of the sets of loops that its rules look packets up in (see loopsOf), which are
+// not part of content.
+type chainPrint struct{ name, content, loops digest.Sum }
+
+// loops are the elements of sets that hold packets from an address to itself, as kube-proxy's of hairpin connections
+// does (since 1.36): of one that comes or goes only the paths to its address are others. By the digests of table, set
+// and element; of one that is no such element the address is zero.
+type loops map[digest.Sum]netip.Addr
+
+// looksUpLoops is a rule that looks a packet up by both of its addresses, as nft prints it, up to the set's name.
+var looksUpLoops = regexp.MustCompile(`^(ct status \S+ )?ip6? saddr \. ip6? daddr \. meta l4proto \. th dport $`)
 
 // Prints returns the prints of a ruleset. The virtual servers of IPVS have real servers that no text shows, and count
 // as the same.
 func (rs *Ruleset) Prints() *Prints {
-	out := &Prints{chains: make([]chainPrint, rs.count), at: make(map[digest.Sum]int32, rs.count)}
+	out := &Prints{chains: make([]chainPrint, rs.count), at: make(map[digest.Sum]int32, rs.count), loops: loops{}}
 	frame, p := digest.New(), digest.New()
 	for i, t := range rs.Tables {
 		frame.Number(int(t.Family))
@@ -33,6 +46,10 @@ func (rs *Ruleset) Prints() *Prints {
 		frame.Text(t.Name)
 		frame.Text(t.Holes)
 		sets := setPrints(t, p)
+		apart := map[string]bool{} // sets of loops, if there are any
+		for _, s := range t.Sets {
+			apart[s.Name()] = s.Unread() == "" && !s.Expires()
+		}
 		for _, c := range t.Chains {
 			p.Reset()
 			p.Number(i)
@@ -42,11 +59,17 @@ func (rs *Ruleset) Prints() *Prints {
 				out.unfit = true
 			}
 			p.Reset()
-			c.print(p, sets)
-			out.at[name], out.chains[c.number] = c.number, chainPrint{name, p.Sum()}
+			looped := c.print(p, sets, apart)
+			content := p.Sum()
+			p.Reset()
+			for _, name := range looped {
+				p.Add(sets[name])
+				out.loops.add(i, t.Set(name))
+			}
+			out.at[name], out.chains[c.number] = c.number, chainPrint{name, content, p.Sum()}
 			if c.Base != nil {
 				frame.Text(c.Name)
-				c.print(frame, sets)
+				c.print(frame, sets, nil)
 			}
 		}
 	}
@@ -94,8 +117,42 @@ func setPrints(t *Table, p *digest.Digest) map[string]digest.Sum {
 	return out
 }
 
-// print adds all that decides what a chain does: its texts, and the sets and maps that these name.
-func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum) {
+// add adds the elements of a set of the table with a number.
+func (l loops) add(table int, s Set) {
+	p := digest.New()
+	var addresses []netip.Addr
+	s.Each(func(e SetElement) { addresses = append(addresses, e.Addr) })
+	i := 0
+	s.Texts(func(text string) {
+		a := addresses[i]
+		i++
+		if !a.IsValid() || !strings.HasPrefix(text, a.String()+" . "+a.String()+" . ") {
+			a = netip.Addr{}
+		}
+		p.Reset()
+		p.Number(table)
+		p.Text(s.Name())
+		p.Text(text)
+		l[p.Sum()] = a
+	})
+}
+
+// touched returns the addresses of the elements that are not in both; ok is false where one of them has none.
+func (l loops) touched(later loops) (addresses map[netip.Addr]bool, ok bool) {
+	addresses = map[netip.Addr]bool{}
+	for _, pair := range [][2]loops{{l, later}, {later, l}} {
+		for sum, a := range pair[0] {
+			if _, both := pair[1][sum]; !both {
+				addresses[a] = true
+			}
+		}
+	}
+	return addresses, !addresses[netip.Addr{}]
+}
+
+// print adds all that decides what a chain does: its texts, and the sets and maps that these name, but for those of
+// loops that are in apart, which it returns.
+func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[string]bool) (looped []string) {
 	p.Text(c.Unread)
 	p.Flag(c.Base != nil)
 	if b := c.Base; b != nil {
@@ -119,7 +176,7 @@ func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum) {
 			continue
 		}
 		for rest := r.Text; ; {
-			_, after, found := strings.Cut(rest, "@")
+			before, after, found := strings.Cut(rest, "@")
 			if !found {
 				break
 			}
@@ -127,31 +184,52 @@ func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum) {
 			if end < 0 {
 				end = len(after)
 			}
-			p.Add(sets[after[:end]]) // zero of what is no set ("@th,16,16")
+			name := after[:end]
+			if apart[name] && len(rest) == len(r.Text) && looksUpLoops.MatchString(before) {
+				looped = append(looped, name)
+			} else {
+				p.Add(sets[name]) // zero of what is no set ("@th,16,16")
+			}
 			rest = after
 		}
 	}
+	return looped
 }
 
 // Changed is what a chain's number becomes whose content is not what it was, or that is gone.
 const Changed = -1
 
-// Moved compares with a later reading. numbers has for each chain its number in the later one, or Changed; ok is false
-// where more may have changed than chains that are only jumped to.
-func (x *Prints) Moved(later *Prints) (numbers []int32, ok bool) {
+// Moves says what became of the chains of a reading in a later one.
+type Moves struct {
+	// Numbers has for each chain its number in the later reading, or Changed.
+	Numbers []int32
+	// ButFor has the same of chains that do the same with all packets but those to the addresses of Touched. Where these
+	// are not known it is Numbers.
+	ButFor  []int32
+	Touched map[netip.Addr]bool
+}
+
+// Moved compares with a later reading; ok is false where more may have changed than chains that are only jumped to.
+func (x *Prints) Moved(later *Prints) (m Moves, ok bool) {
 	if x.unfit || later.unfit || x.frame != later.frame {
-		return nil, false
+		return Moves{}, false
 	}
-	numbers = make([]int32, len(x.chains))
+	m.Numbers, m.ButFor = make([]int32, len(x.chains)), make([]int32, len(x.chains))
 	for i := range x.chains {
 		c := &x.chains[i]
+		m.Numbers[i], m.ButFor[i] = Changed, Changed
 		if at, there := later.at[c.name]; there && later.chains[at].content == c.content {
-			numbers[i] = at
-		} else {
-			numbers[i] = Changed
+			m.ButFor[i] = at
+			if later.chains[at].loops == c.loops {
+				m.Numbers[i] = at
+			}
 		}
 	}
-	return numbers, true
+	var known bool
+	if m.Touched, known = x.loops.touched(later.loops); !known {
+		m.ButFor, m.Touched = m.Numbers, nil
+	}
+	return m, true
 }
 
 // Trail has the chains that the walks of a Walker come to, by their numbers ([Prints.Moved]). It is for one goroutine.

@@ -336,8 +336,8 @@ func (x *proxy) connect(
 	}
 }
 
-// dialUntil is a context that ends at a time, and at no other: dialling with one that may be cancelled takes a goroutine
-// and a timer more, for each connection.
+// dialUntil is a context that ends at a time, and at no other: dialling with one that may be cancelled takes a
+// goroutine and a timer more, for each connection.
 type dialUntil time.Time
 
 // Deadline is the time.

@@ -23,7 +23,7 @@ type Prints struct {
 	unfit bool
 }
 
-// chainPrint is of one chain. loops is of the sets of loops that its rules look packets up in (see loopsOf), which are
+// chainPrint is of one chain. loops is of the sets that its rules look packets up in as looksUpLoops has it, which are
 // not part of content.
 type chainPrint struct{ name, content, loops digest.Sum }
 

@@ -46,8 +46,9 @@ type proxy struct {
 	scheduler string
 
 	mu     sync.Mutex
-	closed bool
-	conns  map[net.Conn]bool
+	closed bool              // no more clients are taken in
+	over   bool              // all connections have been ended
+	conns  map[net.Conn]bool // of clients, and to endpoints
 	active sync.WaitGroup
 	end    context.CancelFunc
 
@@ -283,6 +284,17 @@ func (x *proxy) admit(c net.Conn) bool {
 	return true
 }
 
+// keep has a connection to an endpoint end with the others.
+func (x *proxy) keep(c net.Conn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		c.Close()
+		return
+	}
+	x.conns[c] = true
+}
+
 func (x *proxy) forget(c net.Conn) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -307,7 +319,8 @@ func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
 		return
 	}
 	defer release()
-	defer up.Close()
+	x.keep(up)
+	defer x.forget(up)
 	sent, received := copyBoth(c, up)
 	x.logEvent("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
 		time.Since(begin))
@@ -358,19 +371,15 @@ func (u dialUntil) Err() error {
 func (u dialUntil) Value(any) any { return nil }
 
 // copyBoth copies in both directions until both have ended; the end of one side is passed on to the other, at the
-// latest by the caller, who closes both. If a is closed by somebody else, b is, too: its peer need not answer.
+// latest by the caller, who closes both.
 func copyBoth(a, b *net.TCPConn) (sent, received int64) {
 	done := make(chan int64, 1)
 	go func() {
-		n, err := copyOne(b, a)
-		if errors.Is(err, net.ErrClosed) {
-			_ = b.Close()
-		} else {
-			_ = b.CloseWrite()
-		}
+		n := copyOne(b, a)
+		_ = b.CloseWrite()
 		done <- n
 	}()
-	received, _ = copyOne(a, b)
+	received = copyOne(a, b)
 	select {
 	case sent = <-done:
 	default:
@@ -387,7 +396,7 @@ const firstBytes = 64 << 10
 var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 // copyOne copies from one connection to another until the end or an error, and returns how many bytes.
-func copyOne(to, from *net.TCPConn) (n int64, err error) {
+func copyOne(to, from *net.TCPConn) (n int64) {
 	buf := buffers.Get().(*[16 << 10]byte) //nolint:forcetypeassert // of that pool
 	for n < firstBytes {
 		got, err := from.Read(buf[:])
@@ -397,12 +406,12 @@ func copyOne(to, from *net.TCPConn) (n int64, err error) {
 		}
 		if err != nil {
 			buffers.Put(buf)
-			return n, err
+			return n
 		}
 	}
 	buffers.Put(buf)
-	rest, err := io.Copy(to, from)
-	return n + rest, err
+	rest, _ := io.Copy(to, from)
+	return n + rest
 }
 
 func (x *proxy) logEvent(what string, args ...any) {
@@ -442,6 +451,7 @@ func (x *proxy) stop(drain time.Duration) error {
 	case <-time.After(drain):
 	}
 	x.mu.Lock()
+	x.over = true
 	for c := range x.conns {
 		c.Close()
 	}

@@ -5,10 +5,12 @@ package program
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -280,6 +282,18 @@ func TestUserspaceEndsBesideAnEndpointThatNeverCloses(t *testing.T) {
 	}
 	servedNode(t)
 	testutil.Run(t, "", "ip", "addr", "add", "10.244.1.1/32", "dev", "lo")
+	for _, busy := range []bool{false, true} {
+		endBesideASilentEndpoint(t, busy)
+	}
+}
+
+// endless is a reader without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func endBesideASilentEndpoint(t *testing.T, busy bool) {
+	t.Helper()
 	l, err := net.Listen("tcp", one)
 	if err != nil {
 		t.Fatal(err)
@@ -301,6 +315,12 @@ func TestUserspaceEndsBesideAnEndpointThatNeverCloses(t *testing.T) {
 	}
 	defer c.Close()
 	defer (<-held).Close()
+	if busy { // until nobody on the way takes more
+		_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
+		if _, err := io.Copy(c, endless{}); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("the endpoint reads: %v", err)
+		}
+	}
 	ended := make(chan error, 1)
 	go func() {
 		_, err := prog.Undo(context.Background(), wire.UndoMine)

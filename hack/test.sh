@@ -20,10 +20,11 @@ cd "$(dirname "$0")/.."
 ci=(tidy cross readme vet lint licenses vulns release oracle compute test ipvs e2e fleet)
 nightly=(repeat fuzz oracle oracle-old walk ipvs kills versions faults live bench bench-agent bench-vm tunnels release axe rendered alerts fleet)
 
-# What runs beside these steps in a run of the whole list: the virtual machine, which mostly waits for one processor. It
-# begins when the plugin is built, and must have ended before the tests that watch the clock, on this machine and on the
-# cluster.
-beside=ipvs beside_from=vet beside_to=compute
+# In a run of the whole list two things run beside steps. What the virtual machine needs is built beside those that only
+# compute, and must have ended before the tests that watch the clock. Its tests keep one processor busy, where those on the
+# cluster mostly wait: they run beside each other, those of the virtual machine with the lower priority.
+beside=(vm ipvs)
+declare -A beside_from=([vm]=vet [ipvs]=e2e) beside_to=([vm]=compute [ipvs]=e2e)
 
 # Modules of their own: tools that import what the product has no need of.
 tools=(deploy/image hack/licenses)
@@ -217,6 +218,10 @@ step_test() {
 ipvs_smoke='^(TestEveryServiceIsRight|TestFaultsAreFound|TestProbesSayWhereIPVSSentThem)$'
 
 ipvs_waiting='^(TestProgramWithoutKubeProxy|TestProgramRepairsAVirtualServer|TestTheTimeHoldsWithoutTheHelper|TestKubeProxySyncsMeanwhile|TestKilledAtAnyMoment)$'
+
+step_vm() {
+	with_vm
+}
 
 # with_vm makes the virtual machine ready, and in_vm runs tests in it, SECONDS at most.
 with_vm() {
@@ -449,31 +454,51 @@ run() {
 	echo "=== $2 passed in $((SECONDS - start)) s"
 }
 
-# run_whole_list runs CI's list, with one step beside some others.
+# run_whole_list runs CI's list, with some steps beside others.
 run_whole_list() {
-	local step status=0
+	local step other
 	for step in "${ci[@]}"; do
-		if [[ "$step" == "$beside_from" ]]; then
-			echo "=== $beside begins, beside $beside_from to $beside_to"
-			beside_log="$(mktemp)"
-			set -m # in a process group of its own, to be ended with all that it has started
-			(run step "$beside") >"$beside_log" 2>&1 </dev/null &
-			set +m
-			beside_pid=$!
-		fi
-		if [[ "$step" != "$beside" ]]; then
+		for other in "${beside[@]}"; do
+			if [[ "${beside_from[$other]}" == "$step" ]]; then
+				begin_beside "$other"
+			fi
+		done
+		if [[ " ${beside[*]} " != *" $step "* ]]; then
 			(run step "$step")
 		fi
-		if [[ "$step" == "$beside_to" ]]; then
-			wait "$beside_pid" || status=$?
-			beside_pid=
-			cat "$beside_log"
-			if ((status != 0)); then
-				echo "=== $beside failed" >&2
-				return "$status"
+		for other in "${beside[@]}"; do
+			if [[ "${beside_to[$other]}" == "$step" ]]; then
+				await_beside "$other"
 			fi
-		fi
+		done
 	done
+}
+
+# The process that runs beside the steps, and what it prints.
+beside_pid='' beside_log=''
+
+begin_beside() {
+	echo "=== $1 begins, beside ${beside_from[$1]} to ${beside_to[$1]}"
+	beside_log="$(mktemp)"
+	set -m # in a process group of its own, to be ended with all that it has started
+	(
+		renice -n 19 "$BASHPID" >/dev/null
+		run step "$1"
+	) >"$beside_log" 2>&1 </dev/null &
+	set +m
+	beside_pid=$!
+}
+
+await_beside() {
+	local status=0
+	wait "$beside_pid" || status=$?
+	beside_pid=
+	cat "$beside_log"
+	rm -f "$beside_log"
+	if ((status != 0)); then
+		echo "=== $1 failed" >&2
+		return "$status"
+	fi
 }
 
 # end_beside ends what runs beside a step that has failed.
@@ -484,7 +509,6 @@ end_beside() {
 	fi
 	rm -f "$beside_log"
 }
-beside_pid='' beside_log=''
 
 # Files that root has built must not prevent the user's own next build.
 clean_up() {

@@ -47,30 +47,35 @@ func TestKernelsOfEndpointsNodes(t *testing.T) {
 		}
 	}
 	healthy()
-	for _, node := range nodes[1:] {
-		s := siteOf(t, node)
-		rule := []string{"FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"}
-		s.run(append([]string{s.program, "-t", "filter", "-I"}, rule...)...)
-		r := traced()
-		s.run(append([]string{s.program, "-t", "filter", "-D"}, rule...)...)
-		found := false
-		for _, s := range behind(&r.report) {
-			if s.Place != "node "+node || s.Segment != report.SegmentEndpointNode {
-				continue
-			}
-			found = true
-			said := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
-				return strings.Contains(e.Text, "the kernel, of") && strings.Contains(e.Text, "filter FORWARD rule 1")
-			})
-			cited := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
-				return e.Where.Chain == "FORWARD" && e.Where.Rule == 1 && strings.Contains(e.Text, "--dport 8080 -j DROP")
-			})
-			if s.Code != endtoend.EndpointNodeDrops || !s.Lost || s.Seen == nil || s.Seen.Passed != 0 || !said || !cited {
-				t.Errorf("%+v %+v", s, s.Seen)
-			}
+	rule := []string{"FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP"}
+	onAll := func(do string) {
+		for _, node := range nodes[1:] {
+			s := siteOf(t, node)
+			s.run(append([]string{s.program, "-t", "filter", do}, rule...)...)
 		}
-		if !found {
-			t.Errorf("%s", r)
+	}
+	onAll("-I")
+	r := traced()
+	onAll("-D")
+	found := map[string]bool{}
+	for _, s := range behind(&r.report) {
+		if s.Place == "node "+nodes[0] || s.Segment != report.SegmentEndpointNode {
+			continue
+		}
+		found[s.Place] = true
+		said := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
+			return strings.Contains(e.Text, "the kernel, of") && strings.Contains(e.Text, "filter FORWARD rule 1")
+		})
+		cited := slices.ContainsFunc(s.Evidence, func(e report.Evidence) bool {
+			return e.Where.Chain == "FORWARD" && e.Where.Rule == 1 && strings.Contains(e.Text, "--dport 8080 -j DROP")
+		})
+		if s.Code != endtoend.EndpointNodeDrops || !s.Lost || s.Seen == nil || s.Seen.Passed != 0 || !said || !cited {
+			t.Errorf("%+v %+v", s, s.Seen)
+		}
+	}
+	for _, node := range nodes[1:] {
+		if !found["node "+node] {
+			t.Errorf("nothing is said of %s: %s", node, r)
 		}
 	}
 	healthy()

@@ -342,56 +342,64 @@ func ownRules(save string) string {
 // Rules that were saved while a path was programmed are restored after its end: verify tells of them, and cleanup
 // removes them after a question.
 func TestProgramRestored(t *testing.T) {
-	for _, node := range nodes {
-		t.Run(node, func(t *testing.T) {
-			before := settledState(t, node)
-			if r := svcproxy(t, "program", app, "--node", node, "--yes"); r.code != 0 {
-				t.Fatal(r)
-			}
-			nft := modeOf(t, node) == "nftables"
-			var program string
-			var saved string
-			if nft {
-				for _, family := range []string{"ip", "ip6"} {
-					for word := range strings.FieldsSeq(onNode(t, node, nil, "/usr/sbin/nft", "list", "tables", family)) {
-						if strings.HasPrefix(word, "svcproxy-") {
-							saved += onNode(t, node, nil, "/usr/sbin/nft", "list", "table", family, word)
-						}
-					}
-				}
-			} else {
-				program = siteOf(t, node).program
-				saved = ownRules(onNode(t, node, nil, program+"-save"))
-			}
-			if r := svcproxy(t, "cleanup", "--running", "--node", node, "--image", image); r.code != 0 {
-				t.Fatal(r)
-			}
-			settledState(t, node).same(t, before)
-			if nft {
-				onNode(t, node, strings.NewReader(saved), "/usr/sbin/nft", "-f", "-")
-			} else {
-				onNode(t, node, strings.NewReader(saved), program+"-restore", "--noflush")
-			}
-			r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
-			if r.code != 4 || !slices.Contains(codes(&r.report), judge.ProgrammedOrphan) {
-				t.Errorf("it is not found: %s", r)
-			}
-			r = svcproxy(t, "cleanup", "--node", node, "--image", image)
-			if r.code != 2 || !strings.Contains(r.out, "node/"+node+": without a record: ") ||
-				!strings.Contains(r.errOut, "give --yes where there is no terminal") {
-				t.Errorf("without a question: %s", r)
-			}
-			if len(settledState(t, node).differs(before)) == 0 {
-				t.Error("it was removed without a question")
-			}
-			r = svcproxy(t, "cleanup", "--node", node, "--image", image, "--yes")
-			if r.code != 0 || !strings.Contains(r.out, "node/"+node+": removed: ") {
-				t.Error(r)
-			}
-			settledState(t, node).same(t, before)
-			noHelperPods(t)
-		})
+	t.Run("on", func(t *testing.T) {
+		for _, node := range nodes {
+			t.Run(node, func(t *testing.T) {
+				t.Parallel()
+				restoredOn(t, node)
+			})
+		}
+	})
+	noHelperPods(t)
+}
+
+func restoredOn(t *testing.T, node string) {
+	t.Helper()
+	before := settledState(t, node)
+	if r := svcproxy(t, "program", app, "--node", node, "--yes"); r.code != 0 {
+		t.Fatal(r)
 	}
+	nft := modeOf(t, node) == "nftables"
+	var program string
+	var saved string
+	if nft {
+		for _, family := range []string{"ip", "ip6"} {
+			for word := range strings.FieldsSeq(onNode(t, node, nil, "/usr/sbin/nft", "list", "tables", family)) {
+				if strings.HasPrefix(word, "svcproxy-") {
+					saved += onNode(t, node, nil, "/usr/sbin/nft", "list", "table", family, word)
+				}
+			}
+		}
+	} else {
+		program = siteOf(t, node).program
+		saved = ownRules(onNode(t, node, nil, program+"-save"))
+	}
+	if r := svcproxy(t, "cleanup", "--running", "--node", node, "--image", image); r.code != 0 {
+		t.Fatal(r)
+	}
+	settledState(t, node).same(t, before)
+	if nft {
+		onNode(t, node, strings.NewReader(saved), "/usr/sbin/nft", "-f", "-")
+	} else {
+		onNode(t, node, strings.NewReader(saved), program+"-restore", "--noflush")
+	}
+	r := svcproxy(t, "trace", app, "--node", node, "-o", "json")
+	if r.code != 4 || !slices.Contains(codes(&r.report), judge.ProgrammedOrphan) {
+		t.Errorf("it is not found: %s", r)
+	}
+	r = svcproxy(t, "cleanup", "--node", node, "--image", image)
+	if r.code != 2 || !strings.Contains(r.out, "node/"+node+": without a record: ") ||
+		!strings.Contains(r.errOut, "give --yes where there is no terminal") {
+		t.Errorf("without a question: %s", r)
+	}
+	if len(settledState(t, node).differs(before)) == 0 {
+		t.Error("it was removed without a question")
+	}
+	r = svcproxy(t, "cleanup", "--node", node, "--image", image, "--yes")
+	if r.code != 0 || !strings.Contains(r.out, "node/"+node+": removed: ") {
+		t.Error(r)
+	}
+	settledState(t, node).same(t, before)
 }
 
 // What a Service's author writes into it is refused, and nothing is left.

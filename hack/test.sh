@@ -24,6 +24,7 @@ nightly=(repeat fuzz oracle oracle-old walk ipvs kills versions faults live benc
 # compute, and must have ended before the tests that watch the clock. Its tests keep one processor busy, where those on the
 # cluster mostly wait: they run beside each other, those of the virtual machine with the lower priority.
 beside=(vm ipvs)
+declare -A beside_kind=([vm]=with [ipvs]=step)
 declare -A beside_from=([vm]=vet [ipvs]=e2e) beside_to=([vm]=compute [ipvs]=e2e)
 
 # Modules of their own: tools that import what the product has no need of.
@@ -218,10 +219,6 @@ step_test() {
 ipvs_smoke='^(TestEveryServiceIsRight|TestFaultsAreFound|TestProbesSayWhereIPVSSentThem)$'
 
 ipvs_waiting='^(TestProgramWithoutKubeProxy|TestProgramRepairsAVirtualServer|TestTheTimeHoldsWithoutTheHelper|TestKubeProxySyncsMeanwhile|TestKilledAtAnyMoment)$'
-
-step_vm() {
-	with_vm
-}
 
 # with_vm makes the virtual machine ready, and in_vm runs tests in it, SECONDS at most.
 with_vm() {
@@ -446,7 +443,7 @@ shard_fleet() {
 		go run ./hack/gotest -tags fleet -count=1 -timeout 50m ./test/fleet
 }
 
-# run KIND NAME runs a step or a shard, and says how long it took.
+# run KIND NAME runs a function KIND_NAME, such as a step or a shard, and says how long it took.
 run() {
 	local start=$SECONDS
 	echo "=== $2"
@@ -483,7 +480,7 @@ begin_beside() {
 	set -m # in a process group of its own, to be ended with all that it has started
 	(
 		renice -n 19 "$BASHPID" >/dev/null
-		run step "$1"
+		run "${beside_kind[$1]}" "$1"
 	) >"$beside_log" 2>&1 </dev/null &
 	set +m
 	beside_pid=$!

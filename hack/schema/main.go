@@ -72,7 +72,7 @@ var values = map[reflect.Type][]any{
 	},
 	reflect.TypeFor[report.Result](): {
 		report.ResultNotAnswered, report.ResultRefused, report.ResultTimedOut, report.ResultNoRoute, report.ResultFailed,
-		report.ResultSilent, report.ResultClosed, report.ResultOtherServer,
+		report.ResultSilent, report.ResultUnacknowledged, report.ResultClosed, report.ResultOtherServer,
 	},
 }
 

@@ -16,7 +16,9 @@ const (
 	MaxProbes  = 200  // of one target
 	MaxTargets = 500  // of one run
 	MaxOpen    = 1000 // connections that are waited for
-	MaxPayload = 4096 // bytes to send over a connection
+	// MaxPayload is how many bytes to send over a connection: more than the largest packets of Ethernet, and less than
+	// an endpoint's kernel keeps of what no process reads, which it would no longer acknowledge.
+	MaxPayload = 16 << 10
 	atOnce     = 8    // probes in flight that are not slow
 	// Patience is how long an answer is waited for: the kernel repeats a SYN once in this time, after one second.
 	Patience = 1300 * time.Millisecond

@@ -96,6 +96,25 @@ func TestWherePacketsAreLost(t *testing.T) {
 			name: "a process that is stopped, which is sent something", payload: "hello", result: snapshot.ProbeConnected,
 			data: snapshot.ProbeSilent, last: "postrouting",
 		},
+		{
+			name: "a process that is stopped, which is sent as much as may be", payload: strings.Repeat("x", MaxPayload),
+			result: snapshot.ProbeConnected, data: snapshot.ProbeSilent, last: "postrouting",
+		},
+		{
+			name: "large packets are lost", payload: strings.Repeat("x", 2000), do: []string{
+				"nft add chain ip t f { type filter hook forward priority 0; }",
+				"nft add rule ip t f ip daddr 10.244.2.5 meta length > 1000 drop",
+			}, undo: []string{"nft delete chain ip t f"},
+			result: snapshot.ProbeConnected, data: snapshot.ProbeUnacknowledged, reasons: []string{"NETFILTER_DROP"},
+			last: "postrouting",
+		},
+		{
+			name: "small ones are not", payload: "hello", do: []string{
+				"nft add chain ip t f { type filter hook forward priority 0; }",
+				"nft add rule ip t f ip daddr 10.244.2.5 meta length > 1000 drop",
+			}, undo: []string{"nft delete chain ip t f"},
+			result: snapshot.ProbeConnected, data: snapshot.ProbeSilent, last: "postrouting",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, words := range tt.do {

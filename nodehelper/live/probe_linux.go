@@ -231,13 +231,18 @@ func attempt(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time.
 // exchange sends the payload, of TCP and SCTP, and waits for what comes back; it reads once.
 func exchange(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time.Duration) (data string, received int) {
 	if t.Protocol != "UDP" {
-		// The socket has just been made, and its buffer is empty: the text fits in.
-		if _, err := unix.SendmsgN(fd, []byte(t.Payload), nil, nil, unix.MSG_NOSIGNAL); err != nil {
-			return snapshot.ProbeClosed, 0
+		err := send(ctx, fd, t.Payload, patience)
+		if err == nil {
+			err = await(ctx, fd, unix.POLLIN, patience)
 		}
-		if err := await(ctx, fd, unix.POLLIN, patience); errors.Is(err, unix.ETIMEDOUT) || ctx.Err() != nil {
+		switch {
+		case errors.Is(err, unix.ETIMEDOUT), ctx.Err() != nil:
+			// tcp_ioctl: how many bytes are not sent or not acknowledged.
+			if left, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ); err == nil && left > 0 && t.Protocol == "TCP" {
+				return snapshot.ProbeUnacknowledged, 0
+			}
 			return snapshot.ProbeSilent, 0
-		} else if err != nil {
+		case err != nil:
 			return snapshot.ProbeClosed, 0
 		}
 	}
@@ -247,6 +252,24 @@ func exchange(ctx context.Context, fd int, t snapshot.ProbeTarget, patience time
 		return snapshot.ProbeClosed, 0
 	}
 	return snapshot.ProbeAnswered, n
+}
+
+// send sends all of a payload; the socket's buffer has room for most.
+func send(ctx context.Context, fd int, payload string, patience time.Duration) error {
+	for {
+		n, err := unix.SendmsgN(fd, []byte(payload), nil, nil, unix.MSG_NOSIGNAL)
+		switch {
+		case err != nil && !errors.Is(err, unix.EAGAIN):
+			return err
+		case err == nil && n == len(payload):
+			return nil
+		case err == nil:
+			payload = payload[n:]
+		}
+		if err := await(ctx, fd, unix.POLLOUT, patience); err != nil {
+			return err
+		}
+	}
 }
 
 // errSilent is the end of a datagram that nobody answered.

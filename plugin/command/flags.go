@@ -345,6 +345,7 @@ type probeFlags struct {
 	live    bool
 	probes  int
 	payload string
+	size    int
 }
 
 // defaultProbes is how many connections --live makes of each frontend.
@@ -358,11 +359,14 @@ func (p *probeFlags) add(f *pflag.FlagSet) {
 		"With --live: how many connections to make to each frontend from each origin, 1 to %d", run.MaxProbes))
 }
 
-// addPayload defines the flag that has something sent.
+// addPayload defines the flags that have something sent.
 func (p *probeFlags) addPayload(f *pflag.FlagSet) {
 	f.StringVar(&p.payload, "payload", "", "With --live: send this text over each connection, and wait for an answer; "+
 		"http "+
 		"stands for an HTTP request for /; \\r, \\n, \\t and \\\\ are escapes as in C. By default nothing is sent")
+	f.IntVar(&p.size, "size", 0, fmt.Sprintf("With --payload: how many bytes to send over each connection, at most %d: "+
+		"the text is repeated, and an HTTP request has a header that long. Packets larger than an MTU on the way show whether "+
+		"large packets arrive", maxSize))
 }
 
 // escapes are what a text to send may have in place of characters that are hard to write in a shell.
@@ -371,24 +375,53 @@ var escapes = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\t`, "\t")
 // maxPayload is how much may be sent over a connection, in bytes: what fits into one packet everywhere.
 const maxPayload = 1000
 
-// httpPayload is a request that every HTTP server answers, and that asks it to end the connection.
-const httpPayload = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kubectl-svcproxy\r\nConnection: close\r\n\r\n"
+// maxSize is the same with --size, whose purpose is larger packets: live.MaxPayload.
+const maxSize = 16 << 10
+
+// httpPayload is a request that every HTTP server answers, and that asks it to end the connection. httpPadding is the
+// beginning of the header that makes it larger.
+const (
+	httpPayload = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kubectl-svcproxy\r\nConnection: close\r\n\r\n"
+	httpPadding = "X-Padding: "
+)
 
 // bytes returns what to send over connections; empty for nothing.
 func (p *probeFlags) bytes(f *pflag.FlagSet) (string, error) {
 	switch {
+	case f.Changed("size") && !f.Changed("payload"):
+		return "", run.Usagef("--size says how large what --payload sends is: give --payload TEXT or --payload http, too")
 	case !f.Changed("payload"):
 		return "", nil
 	case !p.live:
 		return "", run.Usagef("--payload says what --live sends: give --live, too")
-	case p.payload == "http":
-		return httpPayload, nil
 	}
-	text := escapes.Replace(p.payload)
-	if text == "" || len(text) > maxPayload {
-		return "", run.Usagef("--payload has %d bytes: it may have 1 to %d", len(text), maxPayload)
+	text := httpPayload
+	if p.payload != "http" {
+		text = escapes.Replace(p.payload)
 	}
-	return text, nil
+	switch {
+	case text == "" || len(text) > maxPayload:
+		return "", run.Usagef("--payload has %d bytes: it may have 1 to %d (--size repeats it)", len(text), maxPayload)
+	case !f.Changed("size"):
+		return text, nil
+	}
+	return sized(text, p.payload == "http", p.size)
+}
+
+// sized makes a payload so many bytes long.
+func sized(text string, http bool, size int) (string, error) {
+	least := len(text)
+	if http {
+		least += len(httpPadding) + len("\r\n")
+	}
+	switch {
+	case size < least || size > maxSize:
+		return "", run.Usagef("--size %d: it may be %d, as --payload has that many bytes, to %d", size, least, maxSize)
+	case http:
+		end := len(text) - len("\r\n") // of the headers
+		return text[:end] + httpPadding + strings.Repeat("x", size-least) + "\r\n" + text[end:], nil
+	}
+	return strings.Repeat(text, size/len(text)+1)[:size], nil
 }
 
 // count checks the flags, and says how many connections they ask for; 0: none.

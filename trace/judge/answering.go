@@ -18,6 +18,7 @@ const (
 	EndpointTimeout           = "EndpointTimeout"
 	EndpointUnreachable       = "EndpointUnreachable"
 	EndpointSilent            = "EndpointSilent"
+	DataNotAcknowledged       = "DataNotAcknowledged"
 	EndpointReachableDirectly = "EndpointReachableDirectly"
 )
 
@@ -51,6 +52,14 @@ var (
 		),
 	})
 	_ = register(kind{
+		code: DataNotAcknowledged, severity: mismatch, scope: onPath, by: connections, effect: fails,
+		remedy: advice(
+			"if connections are answered with a smaller --size, large packets are lost: compare the MTU of all interfaces " +
+				"between client and endpoint (--end-to-end does); else look for rules that drop packets of established " +
+				"connections, and for a full queue of the listening socket (ss -ltn in the pod)",
+		),
+	})
+	_ = register(kind{
 		code: EndpointReachableDirectly, severity: mismatch, scope: onPath, by: connections, effect: fails,
 		remedy: advice(
 			"compare both with -o wide; look for rules of other programs after the translation, for rp_filter, and for " +
@@ -81,6 +90,11 @@ var failures = []struct {
 	{
 		snapshot.ProbeSilent, EndpointSilent, "accepted, and not answered",
 		"direct connections to it are accepted, too, and what is sent over them gets no answer",
+	},
+	{
+		snapshot.ProbeUnacknowledged, DataNotAcknowledged, "accepted, and the data not acknowledged",
+		"direct connections to it are accepted, too, and what is sent over them is not acknowledged, which the kernel does " +
+			"even if no process reads it: packets with data, or those that acknowledge them, are lost",
 	},
 	{
 		snapshot.ProbeClosed, EndpointSilent, "accepted, and closed without an answer",

@@ -301,6 +301,7 @@ func samples() []sample {
 		{code: EndpointReachableDirectly, do: probed(timeout, a, ok)},
 		{code: EndpointUnreachable, do: probed(snapshot.ProbeNoRoute, a, snapshot.ProbeNoRoute)},
 		{code: EndpointSilent, do: probed(snapshot.ProbeSilent, a, snapshot.ProbeSilent)},
+		{code: DataNotAcknowledged, do: probed(snapshot.ProbeUnacknowledged, a, snapshot.ProbeUnacknowledged)},
 		{code: PacketDropped, do: probed(timeout, a, ok, snapshot.Drop{Reason: "IP_RPFILTER"})},
 		{code: WalkDisagrees, do: probed(ok, netip.MustParseAddrPort("10.9.9.9:1"), ok)},
 		{code: ObservedSkew, do: probed(ok, a, ok)},

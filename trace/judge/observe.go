@@ -223,6 +223,7 @@ var ends = []struct {
 	{snapshot.ProbeNoRoute, report.ResultNoRoute},
 	{snapshot.ProbeFailed, report.ResultFailed},
 	{snapshot.ProbeSilent, report.ResultSilent},
+	{snapshot.ProbeUnacknowledged, report.ResultUnacknowledged},
 	{snapshot.ProbeClosed, report.ResultClosed},
 }
 

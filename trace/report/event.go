@@ -21,20 +21,23 @@ const (
 	ResultNoRoute     Result = "NoRoute"     // the kernel, or a router, has no route
 	ResultFailed      Result = "Failed"      // by another error
 	ResultSilent      Result = "Silent"      // accepted, and the payload was not answered
-	ResultClosed      Result = "Closed"      // accepted, and ended without an answer to the payload
-	ResultOtherServer Result = "OtherServer" // IPVS's connection table and conntrack name different endpoints
+	// ResultUnacknowledged: accepted, and part of the payload was not acknowledged.
+	ResultUnacknowledged Result = "Unacknowledged"
+	ResultClosed         Result = "Closed"      // accepted, and ended without an answer to the payload
+	ResultOtherServer    Result = "OtherServer" // IPVS's connection table and conntrack name different endpoints
 )
 
 // resultTexts has the words for results.
 var resultTexts = map[Result]string{
-	ResultNotAnswered: "sent without an answer",
-	ResultRefused:     "refused",
-	ResultTimedOut:    "timed out",
-	ResultNoRoute:     "without a route",
-	ResultFailed:      "failed",
-	ResultSilent:      "accepted and not answered",
-	ResultClosed:      "accepted and closed without an answer",
-	ResultOtherServer: "of which IPVS's connection table names another real server",
+	ResultNotAnswered:    "sent without an answer",
+	ResultRefused:        "refused",
+	ResultTimedOut:       "timed out",
+	ResultNoRoute:        "without a route",
+	ResultFailed:         "failed",
+	ResultSilent:         "accepted and not answered",
+	ResultUnacknowledged: "accepted, and the data not acknowledged",
+	ResultClosed:         "accepted and closed without an answer",
+	ResultOtherServer:    "of which IPVS's connection table names another real server",
 }
 
 // Text says a result in words, which follow a number of connections: "timed out".

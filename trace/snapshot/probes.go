@@ -170,7 +170,10 @@ type Probe struct {
 const (
 	ProbeAnswered = "answered" // some bytes came back
 	ProbeSilent   = "silent"   // none came in time
-	ProbeClosed   = "closed"   // the other side ended the connection without a byte
+	// ProbeUnacknowledged: nor did an acknowledgement of all of it, which the kernel at the other end sends by itself. Of
+	// TCP alone.
+	ProbeUnacknowledged = "unacknowledged"
+	ProbeClosed         = "closed" // the other side ended the connection without a byte
 )
 
 // SentTo returns the endpoint to which the kernel sent a connection to an address: by connection tracking, or by IPVS

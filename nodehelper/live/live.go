@@ -19,7 +19,7 @@ const (
 	// MaxPayload is how many bytes to send over a connection: more than the largest packets of Ethernet, and less than
 	// an endpoint's kernel keeps of what no process reads, which it would no longer acknowledge.
 	MaxPayload = 16 << 10
-	atOnce     = 8    // probes in flight that are not slow
+	atOnce     = 8 // probes in flight that are not slow
 	// Patience is how long an answer is waited for: the kernel repeats a SYN once in this time, after one second.
 	Patience = 1300 * time.Millisecond
 	// slow is after which time a probe no longer counts as in flight: most likely nobody will answer it.

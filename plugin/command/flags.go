@@ -365,8 +365,8 @@ func (p *probeFlags) addPayload(f *pflag.FlagSet) {
 		"http "+
 		"stands for an HTTP request for /; \\r, \\n, \\t and \\\\ are escapes as in C. By default nothing is sent")
 	f.IntVar(&p.size, "size", 0, fmt.Sprintf("With --payload: how many bytes to send over each connection, at most %d: "+
-		"the text is repeated, and an HTTP request has a header that long. Packets larger than an MTU on the way show whether "+
-		"large packets arrive", maxSize))
+		"the text is repeated, and an HTTP request has a header that long. Larger packets than an MTU on the way show "+
+		"whether large packets arrive", maxSize))
 }
 
 // escapes are what a text to send may have in place of characters that are hard to write in a shell.

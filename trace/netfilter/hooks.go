@@ -217,7 +217,7 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 		w.spare, alive = alive, w.merge(next)
 		w.held = len(w.ended) + len(alive) + len(w.resent)
 	}
-	return w.act(h, behind, false, alive)
+	return w.act(h, afterAll, false, alive)
 }
 
 // scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are

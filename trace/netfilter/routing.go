@@ -25,7 +25,7 @@ func (w *Walker) martian(b *branch) bool {
 	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
 	// Whether the client's address is taken from where its answer comes in is asked only where settings tell: the first
 	// packet would not have left otherwise (__mkroute_output in net/ipv4/route.c).
-	if known && !refused || !known && b.pkt.Turn == Reply {
+	if known && !refused || !known && b.pkt.Turn.Answers() {
 		return false
 	}
 	what := "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String()

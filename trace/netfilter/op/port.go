@@ -17,7 +17,7 @@ const (
 // (Packet.DstPort 0): the client's socket got it, or, until that is undone, the translation of its source. Clients
 // beyond the node are taken to choose theirs as the node does.
 func LowestPort(c *netfilter.Context) uint16 {
-	if p := c.Packet; p.Turn == netfilter.Reply && !p.Addressed() {
+	if p := c.Packet; p.Turn.Answers() && !p.Addressed() {
 		return translatedPort
 	}
 	if first, _, known := c.Host.LocalPorts(); known || first != 0 {

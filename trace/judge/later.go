@@ -137,6 +137,9 @@ func (p *pathCase) another(s netfilter.Start, lists string) []netfilter.Uncertai
 		if slices.ContainsFunc(p.res.Outcomes, func(first netfilter.Outcome) bool { return sameEnd(&first, o) }) {
 			continue
 		}
+		for k := range res.Uncertain {
+			res.Uncertain[k].Why += " (of the client's next connection)"
+		}
 		if len(res.Uncertain) > 0 {
 			return res.Uncertain
 		}

@@ -10,13 +10,13 @@ import (
 // action is what the kernel itself does at a hook with packets behind the first of a connection, beside the chains.
 type action struct {
 	priority int
-	do       func(p *Packet) (known bool)
+	do       func(p *Packet) (unknown string)
 }
 
-func certainly(do func(p *Packet)) func(p *Packet) bool {
-	return func(p *Packet) bool {
+func certainly(do func(p *Packet)) func(p *Packet) string {
+	return func(p *Packet) string {
 		do(p)
-		return true
+		return ""
 	}
 }
 
@@ -69,8 +69,8 @@ func (w *Walker) acted(h Hook, before int, same bool, b branch, out []branch) []
 			break
 		}
 		done := b
-		if !a.do(&done.pkt) {
-			w.zoneUnknown(h, b)
+		if why := a.do(&done.pkt); why != "" {
+			w.trackingUnknown(h, b, why)
 			return out
 		}
 		if a.priority == before && done.pkt != b.pkt {
@@ -88,10 +88,10 @@ func (w *Walker) acted(h Hook, before int, same bool, b branch, out []branch) []
 	return append(out, b)
 }
 
-// zoneUnknown ends a branch whose connection may be of another zone.
-func (w *Walker) zoneUnknown(h Hook, b branch) {
+// trackingUnknown ends a branch of which it is not known what connection tracking makes of it.
+func (w *Walker) trackingUnknown(h Hook, b branch, why string) {
 	const what = "whether connection tracking finds the connection"
-	b = w.taint(b, zoneKey{}, Uncertain{Where: Ref{Hook: h}, What: what, Why: "its zone is not known"})
+	b = w.taint(b, zoneKey{}, Uncertain{Where: Ref{Hook: h}, What: what, Why: why})
 	b.why = what
 	w.finish([]branch{b}, Lost)
 }

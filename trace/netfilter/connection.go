@@ -167,30 +167,47 @@ func (p *Packet) beginsAnother() bool {
 }
 
 // track is nf_conntrack_in (net/netfilter/nf_conntrack_core.c): it finds the connection of a packet by its addresses,
-// and by the number of its zone in its direction (resolve_normal_ct, nf_ct_key_equal). It returns false where the zones
-// are not known.
-func (p *Packet) track() bool {
+// and by the number of its zone in its direction (resolve_normal_ct, nf_ct_key_equal). It returns why that is not
+// known.
+func (p *Packet) track() (unknown string) {
 	if p.Zone.ByMark {
 		p.Zone.ID, p.Zone.ByMark = uint16(p.Mark), false //nolint:gosec // nf_ct_zone_init takes the lower half
 	}
 	if p.Turn == First || p.Tracking != Unseen || p.Untracked {
-		return true
+		return ""
 	}
 	dir := p.Turn.direction()
 	switch {
 	case p.Conn.Untracked:
 	case p.Zone.Vague || p.Conn.Zone.Vague:
-		return false
+		return "its zone is not known"
 	case p.Zone.in(dir) == p.Conn.Zone.in(dir):
 		p.Tracking, p.CTMark = Found, p.Conn.Mark
-		return true
+		return ""
 	}
 	p.Tracking = Invalid
 	if p.beginsAnother() {
 		p.Tracking = NotOurs
+		if p.clashes() {
+			return "it is taken for the first packet of a connection whose other direction is that of the first one"
+		}
 		p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 	}
-	return true
+	return ""
+}
+
+// clashes tells whether the connection that a packet begins would have the addresses of its own one in the other
+// direction, in the same zone: it is dropped, or gets another port (__nf_conntrack_confirm in
+// net/netfilter/nf_conntrack_core.c, get_unique_tuple in nf_nat_core.c).
+func (p *Packet) clashes() bool {
+	c := p.Conn
+	if c.Untracked || c.Original != (Tuple{c.Reply.Dst, c.Reply.Src}) {
+		return false
+	}
+	if p.Turn.Answers() {
+		return p.Zone.in(0) == c.Zone.in(0)
+	}
+	return p.Zone.in(1) == c.Zone.in(1)
 }
 
 // Addressed tells whether the destination of an answer is the client itself: nothing translates it, or it is done.

@@ -187,8 +187,12 @@ func (l *local) answered([]segment) bool {
 		n, _, err := unix.Recvfrom(l.fd, make([]byte, 64), unix.MSG_DONTWAIT)
 		return err == nil && n > 0
 	}
-	_, err := unix.Getpeername(l.fd)
-	return err == nil
+	if _, err := unix.Getpeername(l.fd); err == nil {
+		return true
+	}
+	// Rules may refuse the client's ACK: a SYN is refused otherwise (tcp_reset in net/ipv4/tcp_input.c).
+	reason, err := unix.GetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	return err == nil && unix.Errno(reason) == unix.ECONNRESET
 }
 
 func (l *local) further(data int) error {
@@ -207,6 +211,11 @@ func (l *local) close() { _ = unix.Close(l.fd) }
 
 // much is how many bytes packets with data carry.
 const much = 200
+
+// little is that of a datagram of IPv6 for a socket of the node. Where a rule changes a field of its header behind
+// connection tracking, the sum of the packet that was calculated there is no longer right, and the socket refuses what
+// has more than 76 bytes (udp6_csum_init in net/ipv6/ip6_checksum.c). No network card leaves the sum to the kernel.
+const little = 40
 
 // talk opens a connection, answers at its far end, and goes on: the client's ACK, data of the endpoint, data of the
 // client, and the endpoint's end; of UDP datagrams likewise. It ends with the first packet that is lost.
@@ -246,7 +255,11 @@ func (x *exchanger) talk(p packet) (k talk, err error) {
 	if !add(talked{turn: netfilter.Later, came: x.followed(r, append(list, x.seen()...), flagACK)}) {
 		return k, nil
 	}
-	if err := x.inject(r.wire, r.dst, r.src, r.proto, flagPSH|flagACK, 101, r.seq+1, much); err != nil {
+	size := much
+	if p.in == "" && p.proto == netfilter.UDP && !p.v4() {
+		size = little
+	}
+	if err := x.inject(r.wire, r.dst, r.src, r.proto, flagPSH|flagACK, 101, r.seq+1, size); err != nil {
 		return k, err
 	}
 	echoed := p.in == "" && p.proto == netfilter.TCP

@@ -36,6 +36,16 @@ func onwardFaults() []fault {
 			mismatch: true,
 		},
 		{
+			name: "what goes to the endpoint's port is dropped once it is established",
+			make: drop + `-p tcp --dport 8080 -m conntrack --ctstate ESTABLISHED -j DROP`, fails: all,
+			named: `FORWARD rule 1 drops`, mismatch: true,
+		},
+		{
+			name: "what goes to the endpoint's port is dropped by nftables once it is established",
+			make: `hook m ip forward 0 "tcp dport 8080 ct state established drop"`, fails: all, named: `fault_m`,
+			mismatch: true,
+		},
+		{
 			name: "what is long and comes from the endpoint is dropped", large: true,
 			make: drop + `-p tcp` + reply + `-m length --length 100:65535 -j DROP`, fails: all, named: `length`,
 		},

@@ -160,5 +160,6 @@ func (w *Walker) onward(from Start, first *Start, opt Options) Result {
 func Answered(s Start, o *Outcome) bool {
 	p := &o.Packet
 	arrived := o.End == Sent || o.End == Delivered
-	return arrived && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src
+	return arrived && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src &&
+		p.DstPort == s.Packet.SrcPort
 }

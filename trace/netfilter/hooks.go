@@ -111,6 +111,11 @@ func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
 // fromPrerouting follows a packet that comes in by an interface: the hooks of devices and bridges, PREROUTING, the
 // routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
+	if in.pkt.loopedOutside() {
+		in.why = "only lo takes packets from or to " + netip.IPv6Loopback().String()
+		w.finish([]branch{in}, NoRoute)
+		return
+	}
 	alive := w.comeIn(append(w.first[:0], in), in.pkt.Src)
 	toRoute := w.list(len(alive))
 	for _, b := range alive {

@@ -148,7 +148,7 @@ func (w *Walker) clear(k *class, back *Packet, local bool, to string) (x passage
 	if known && is != local {
 		return passage{}
 	}
-	if refused, known := w.host.Martian(back.In, back.Dst); known && refused {
+	if refused, known := w.host.Martian(back.In, back.Dst); refused && (known || !back.Dst.Is4()) {
 		return passage{}
 	}
 	inside := local || !known

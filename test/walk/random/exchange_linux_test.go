@@ -179,7 +179,7 @@ func (x *exchanger) check(p packet, f *exchanges) (string, error) {
 		w.left = append(w.left, []netfilter.Left{x.walk.Left(&at[i])})
 	}
 	for i, one := range k.packets {
-		good, bad := w.step(one.turn, one.ending)
+		good, bad, followed := w.step(one.turn, one.ending)
 		switch {
 		case i == 0 && one.came:
 			f.answered++
@@ -193,6 +193,9 @@ func (x *exchanger) check(p packet, f *exchanges) (string, error) {
 		switch {
 		case good && bad:
 			f.unknown++
+			if !followed { // what it leaves is not known, either
+				return "", nil
+			}
 		case good != one.came:
 			return fmt.Sprintf("%v; the walk: %v came %v", &k, one.turn, good), nil
 		}
@@ -220,18 +223,19 @@ type walked struct {
 	answers, rest bool               // what Passes says of all of at
 }
 
-// step walks the next packet. It says whether it may come, and whether it may not.
-func (w *walked) step(turn netfilter.Turn, ending netfilter.Ending) (good, bad bool) {
+// step walks the next packet. It says whether it may come, whether it may not, and whether all walks come to an end.
+func (w *walked) step(turn netfilter.Turn, ending netfilter.Ending) (good, bad, followed bool) {
+	followed = true
 	for i := range w.at {
 		var next []netfilter.Left
 		for _, left := range w.left[i] {
 			g, b, after := w.one(&w.at[i], left, turn, ending)
-			good, bad = good || g, bad || b
+			good, bad, followed = good || g, bad || b, followed && !(g && len(after) == 0)
 			next = together(next, after)
 		}
 		w.left[i] = next
 	}
-	return good, bad
+	return good, bad, followed
 }
 
 // mayFollow says that the client may have sent a packet that nobody waited for.
@@ -277,6 +281,11 @@ func (w *walked) one(
 		r = w.walk.Answer(w.s, o, in, opt)
 	}
 	good, bad = onwardOf(&r, right)
+	for i := range r.Outcomes {
+		if e := r.Outcomes[i].End; e == netfilter.Lost || e == netfilter.Taken {
+			return good, bad, nil
+		}
+	}
 	for i := range r.Outcomes {
 		if a := &r.Outcomes[i]; a.End == netfilter.Sent || a.End == netfilter.Delivered {
 			after = together(after, []netfilter.Left{w.walk.Left(a)})

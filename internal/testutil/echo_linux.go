@@ -117,7 +117,40 @@ func AskLarge(at Thread, to string, size int, wait time.Duration) (who Echoed, e
 	return who, err
 }
 
+// AskToEnd is Ask over TCP for a client that says that it has sent all, and reads to the end of the answer.
+func AskToEnd(at Thread, to string, wait time.Duration) (who Echoed, err error) {
+	at.Do(func() {
+		var c net.Conn
+		if c, err = dial("tcp", netip.Addr{}, to, asked, wait); err != nil {
+			return
+		}
+		defer c.Close()
+		if err = c.(*net.TCPConn).CloseWrite(); err != nil {
+			return
+		}
+		var all []byte
+		if all, err = io.ReadAll(c); err == nil {
+			who, err = parseEchoed(string(all), asked)
+		}
+	})
+	return who, err
+}
+
 func ask(network string, from netip.Addr, to, text string, wait time.Duration) (Echoed, error) {
+	c, err := dial(network, from, to, text, wait)
+	if err != nil {
+		return Echoed{}, err
+	}
+	defer c.Close()
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil {
+		return Echoed{}, err
+	}
+	return parseEchoed(line, text)
+}
+
+// dial makes a connection that ends after wait, and sends a text.
+func dial(network string, from netip.Addr, to, text string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
@@ -127,20 +160,17 @@ func ask(network string, from netip.Addr, to, text string, wait time.Duration) (
 	}
 	c, err := d.DialContext(context.Background(), network, to)
 	if err != nil {
-		return Echoed{}, err
+		return nil, err
 	}
-	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(wait)); err != nil {
-		return Echoed{}, err
+	err = c.SetDeadline(time.Now().Add(wait))
+	if err == nil {
+		_, err = io.WriteString(c, text)
 	}
-	if _, err := io.WriteString(c, text); err != nil {
-		return Echoed{}, err
-	}
-	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
-		return Echoed{}, err
+		c.Close()
+		return nil, err
 	}
-	return parseEchoed(line, text)
+	return c, nil
 }
 
 func parseEchoed(line, text string) (who Echoed, err error) {

@@ -28,10 +28,12 @@ const (
 type fault struct {
 	name string
 	make string // a script (scene.script)
+	then string // one that is run behind the connections, before the node is read
 	from string // "" is a pod of the node, "node", "endpoint" (a pod that is one)
 	v6   bool
 	// large: connections send much more than fits into a packet.
 	large bool
+	toEnd bool // they read to the end of the answer
 
 	fails effect
 	named string // a regular expression, (?i), for what the findings must say
@@ -53,7 +55,7 @@ func TestFaults(t *testing.T) {
 	short := slices.Concat(
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
-		fieldFaults(),
+		fieldFaults(), onwardFaults(),
 	)
 	long := slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
@@ -123,6 +125,9 @@ func (f *fault) try(t *testing.T) {
 	}
 	if got != f.fails && !f.varies {
 		t.Errorf("of %d connections %d fail, want %s: %s", connections, failed, f.fails, why)
+	}
+	if f.then != "" {
+		testutil.Run(t, "", "bash", "-c", s.script(t)+f.then)
 	}
 	r := s.judge(t, f)
 	if len(r.Paths) != 1 {

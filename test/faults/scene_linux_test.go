@@ -157,7 +157,13 @@ func (s *scene) connect(t *testing.T, f *fault) (failed int, why string) {
 		th := testutil.NewThread(t, s.space[f.from])
 		wg.Go(func() {
 			for range connections / atOnce {
-				if _, err := testutil.AskLarge(th, to, size, patience); err != nil {
+				var err error
+				if f.toEnd {
+					_, err = testutil.AskToEnd(th, to, patience)
+				} else {
+					_, err = testutil.AskLarge(th, to, size, patience)
+				}
+				if err != nil {
 					mu.Lock()
 					failed, why = failed+1, err.Error()
 					mu.Unlock()

@@ -31,6 +31,9 @@ func (f *follower) answer() report.Segment {
 		if bad != nil {
 			return f.lostAt(bad, pod, place)
 		}
+		if bad = f.goesOn(pod, f.inPod, "", &sent); bad != nil {
+			return f.lostAt(bad, pod, place)
+		}
 		v := &veth{
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
 		}
@@ -54,6 +57,9 @@ func (f *follower) answer() report.Segment {
 		res := a.walker.Answer(a.start, &a.end, by, netfilter.Options{Enters: true})
 		sent, bad := f.passes(f.node.State, a.start.Packet.Family, &res, answered(a, netfilter.Sent))
 		if bad != nil {
+			return f.lostAt(bad, f.node.State, place)
+		}
+		if bad = f.goesOn(f.node.State, a, by, &sent); bad != nil {
 			return f.lostAt(bad, f.node.State, place)
 		}
 		p := &sent.Packet
@@ -91,7 +97,7 @@ func (f *follower) lostAt(t *trouble, s *nodestate.State, place string) report.S
 	if place == podPlace(f.to.Pod) || place == podPlace(f.Pod) {
 		command = enter(command)
 	}
-	t.message = "the answer: " + t.message
+	t.message = cmp.Or(t.packet, "the answer") + ": " + t.message
 	return t.segment(EndToEndAnswerLost, report.SegmentAnswer, place, node, command)
 }
 
@@ -144,7 +150,11 @@ func (f *follower) backAtClient(in string) report.Segment {
 		dev = v.dev
 	}
 	res = f.fromPod.walker.Answer(f.fromPod.start, &f.fromPod.end, dev, netfilter.Options{Enters: true})
-	if _, bad = f.passes(pod, f.Start.Packet.Family, &res, answered(f.fromPod, netfilter.Delivered)); bad != nil {
+	sent, bad = f.passes(pod, f.Start.Packet.Family, &res, answered(f.fromPod, netfilter.Delivered))
+	if bad == nil {
+		bad = f.goesOn(pod, f.fromPod, dev, &sent)
+	}
+	if bad != nil {
 		return f.lostAt(bad, pod, place)
 	}
 	return right(segment, place, "back at the client, from %s", f.Start.Packet.Dst)

@@ -41,6 +41,7 @@ func rulesUnread(s *nodestate.State, f netfilter.Family) string {
 type trouble struct {
 	unknown  bool // nothing is proved
 	noRoute  bool
+	packet   string // which one it is about; "" for the answer
 	message  string
 	owner    string
 	evidence []report.Evidence

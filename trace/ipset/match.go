@@ -76,7 +76,7 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 		return false, false, x.unknown
 	case len(flags) < len(x.dims):
 		return false, true, ""
-	case x.family != 0 && x.family != c.Packet.Family, x.size == 0:
+	case x.family != 0 && x.family != c.Packet.Family, x.size == 0 && !op.Changed(c.Packet, x.name):
 		return false, true, ""
 	case x.protos != nil && x.typ != "bitmap:port" && slices.Contains(x.dims, dimPort) && !x.protos[c.Packet.Proto]:
 		return false, true, "" // whatever else is not known of the packet
@@ -89,6 +89,9 @@ func (x *set) match(c *netfilter.Context, flags []string) (in, known bool, why s
 		return false, true, ""
 	}
 	in, known = x.find(&p)
+	if op.Changed(c.Packet, x.name) {
+		return false, false, "a rule for packets of the connection changes the set " + x.name
+	}
 	if !known {
 		return false, false, "set " + x.name + " has " + p.vague
 	}

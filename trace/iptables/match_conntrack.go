@@ -49,7 +49,7 @@ var conntrackOptions = matchSpec{options: map[string]reader{
 	"--ctdir": withArg(func(a string) (cond, bool) {
 		reply := a == "REPLY"
 		return func(c *netfilter.Context) truth {
-			return op.Is((c.Packet.Tracked() != nil && c.Packet.Turn == netfilter.Reply) == reply)
+			return op.Is((c.Packet.Tracked() != nil && c.Packet.Turn.Answers()) == reply)
 		}, a == "ORIGINAL" || reply
 	}),
 	"--ctexpire": anyArg(op.Unsure),
@@ -144,6 +144,8 @@ func ctstate(s *ruleSpec, o *option) (cond, bool) {
 	missing := noConnection(s)
 	return func(c *netfilter.Context) truth {
 		switch {
+		case op.Templated(c.Packet):
+			return op.Is(want&stateNew != 0)
 		case c.Packet.Untracked:
 			return op.Is(want&stateUntracked != 0)
 		case missing(c):
@@ -198,7 +200,10 @@ func ctstatus(arg string) (cond, bool) {
 		case confirmed || replied:
 			return yes
 		}
-		return op.Known(false, !assured || c.Packet.Turn == netfilter.Reply)
+		if !assured {
+			return no
+		}
+		return op.Assured(c)
 	}, true
 }
 

@@ -83,7 +83,7 @@ func tcpFlags(_ *ruleSpec, o *option) (cond, bool) {
 // flagsAre tells whether of the flags of a mask exactly some are set.
 func flagsAre(mask, want uint8) cond {
 	return func(c *netfilter.Context) truth {
-		set, unknown := op.TCPFlags(c.Packet)
+		set, unknown := op.TCPFlags(c)
 		if (set^want)&^unknown&mask != 0 || want&^mask != 0 {
 			return no
 		}

@@ -76,7 +76,9 @@ func (r *recentOp) acts() bool { return r.mode != "--rcheck" }
 // Run implements [netfilter.Op].
 func (r *recentOp) Run(c *netfilter.Context) netfilter.Effect {
 	if r.mode == "--set" {
-		if !r.rdest {
+		if r.rdest {
+			op.Note(c.Packet, "set:"+r.name, "")
+		} else {
 			op.Note(c.Packet, r.name, "!"+r.name)
 		}
 		return r.answer(yes)
@@ -84,6 +86,8 @@ func (r *recentOp) Run(c *netfilter.Context) netfilter.Effect {
 	t := r.listed(c)
 	switch {
 	case t == no || r.mode == "--rcheck":
+	case r.rdest:
+		op.Note(c.Packet, "set:"+r.name, "")
 	case r.mode == "--remove":
 		op.Note(c.Packet, "!"+r.name, r.name)
 	case t == yes:
@@ -112,7 +116,7 @@ func (r *recentOp) answer(t truth) netfilter.Effect {
 }
 
 func (r *recentOp) listed(c *netfilter.Context) truth {
-	if r.rdest {
+	if r.rdest || op.Changed(c.Packet, r.name) {
 		return maybe
 	}
 	if op.Noted(c.Packet, "!"+r.name) {
@@ -190,8 +194,8 @@ func (s *setOp) Run(c *netfilter.Context) netfilter.Effect {
 	in, ok, why := c.Sets.Match(c, s.name, s.flags)
 	switch {
 	case !ok:
-	case op.Noted(c.Packet, "set:"+s.name):
-		ok, why = false, "a rule on the packet's path changes the set "+s.name
+	case op.Changed(c.Packet, s.name):
+		ok, why = false, "a rule for packets of the connection changes the set "+s.name
 	case in && s.vague != "" || s.noElse:
 		ok, why = false, "it depends on "+s.vague
 	}
@@ -252,7 +256,7 @@ func scheduled(c *netfilter.Context) truth { return op.Is(c.Packet.Virtual.IsVal
 // request tells whether ipvs_mt finds the connection of a packet: it looks it up by the packet's addresses turned round
 // (ip_vs_fill_iph_skb with inverse), as those of a request that has its endpoint. No answer has such ones.
 func request(c *netfilter.Context) truth {
-	return op.Is(c.Packet.Virtual.IsValid() && c.Packet.Turn != netfilter.Reply)
+	return op.Is(c.Packet.Virtual.IsValid() && !c.Packet.Turn.Answers())
 }
 
 // ipvs is net/netfilter/xt_ipvs.c. With any option besides --ipvs a packet that IPVS has not scheduled never matches,

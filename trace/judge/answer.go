@@ -10,7 +10,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -57,6 +56,10 @@ type onward struct {
 	why  string
 	// unsure has what it depends on, where it is not known whether it is right.
 	unsure []netfilter.Uncertain
+	// left is what the packet may have left for those behind it. same: for another packet of its direction it would be the
+	// same (Result.ByTurn).
+	left []netfilter.Left
+	same bool
 }
 
 // answers looks at the answers of the endpoints that connections are sent to, and at later packets.
@@ -85,7 +88,7 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 			is.evidence = append(say(by.String()), say(x.packet())...)
 			is.remedy = p.withoutRoute(by)
 		} else if l := p.backRoute(&p.want.Origin, x.end); x.at.End == netfilter.Sent &&
-			x.at.Packet.Turn == netfilter.Reply && l.Known && l.Dev == x.at.Packet.Out &&
+			x.at.Packet.Turn.Answers() && l.Known && l.Dev == x.at.Packet.Out &&
 			l.Dev != p.want.Origin.Iface && p.want.Origin.Kind == expect.FromPod {
 			is.evidence = append(say(l.By.String()), is.evidence...)
 		}
@@ -140,7 +143,7 @@ func (p *pathCase) walkOnward() []onward {
 		return *p.onward
 	}
 	out := []onward{}
-	s, client := start(p.want.Frontend, p.want.Origin), ""
+	s, client, lists := start(p.want.Frontend, p.want.Origin), "", ""
 	if p.want.Origin.Kind == expect.FromPod {
 		client = p.want.Origin.Iface
 	}
@@ -151,22 +154,15 @@ func (p *pathCase) walkOnward() []onward {
 			continue
 		}
 		in, certain := p.answersBy(end)
-		if !p.walker.AnswerPasses(s, end, in, client) {
+		passed := p.walker.Passes(s, end, in, client)
+		first := p.walker.Left(end)
+		answer := onward{left: []netfilter.Left{passed.Left}}
+		if !passed.Answer {
 			p.keep()
 			end = &p.res.Outcomes[i]
-			x := p.answerOf(&s, end, in)
-			if p.want.Frontend.Protocol == corev1.ProtocolUDP {
-				x = p.mayBeOffloaded(x, &s, end, in)
-			}
-			if !certain && x.code != "" {
-				x = p.answerOf(&s, end, netfilter.UnknownIface)
-				if x.code == "" && len(x.unsure) == 0 {
-					x.unsure = []netfilter.Uncertain{{What: "the interface by which they come in", Why: "the route to " +
-						end.Packet.Dst.String() + " is by " + in + ", and the answer may come by another one"}}
-				}
-			}
-			if x.code != "" || len(x.unsure) > 0 {
-				out = append(out, x.of(end))
+			answer = p.answerBy(&s, end, in, certain, netfilter.Options{})
+			if answer.bad() {
+				out = append(out, answer.of(end))
 				continue
 			}
 		}
@@ -182,16 +178,46 @@ func (p *pathCase) walkOnward() []onward {
 			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
 			continue
 		}
-		if !p.walker.FollowPasses(s, end) {
+		lists = first.With(lists + passed.Lists).Lists
+		if !passed.Rest {
 			p.keep()
 			end = &p.res.Outcomes[i]
-			if x := p.mayBeOffloaded(p.laterOf(&s, end), &s, end, in); x.code != "" || len(x.unsure) > 0 {
+			f := follower{pathCase: p, s: &s, end: end, in: in, certain: certain, first: first, answer: &answer}
+			x := f.all()
+			if x.bad() {
 				out = append(out, x.of(end))
+			}
+			for _, l := range x.left {
+				lists = l.With(lists).Lists
 			}
 		}
 	}
+	if u := p.another(s, lists); u != nil && len(out) == 0 {
+		out = append(out, onward{unsure: u})
+	}
 	p.onward = &out
 	return out
+}
+
+// bad tells whether something is wrong, or may be.
+func (x *onward) bad() bool { return x.code != "" || len(x.unsure) > 0 }
+
+// answerBy walks an answer to an outcome that comes in by an interface, which is certain or not.
+func (p *pathCase) answerBy(
+	s *netfilter.Start, end *netfilter.Outcome, in string, certain bool, opt netfilter.Options,
+) onward {
+	x := p.answerOf(s, end, in, opt)
+	if opt.Further || p.want.Frontend.Protocol == corev1.ProtocolUDP {
+		x = p.mayBeOffloaded(x, s, end, in)
+	}
+	if !certain && x.code != "" {
+		x = p.answerOf(s, end, netfilter.UnknownIface, opt)
+		if !x.bad() {
+			x.unsure = []netfilter.Uncertain{{What: "the interface by which they come in", Why: "the route to " +
+				end.Packet.Dst.String() + " is by " + in + ", and the answer may come by another one"}}
+		}
+	}
+	return x
 }
 
 // answerRefused says which setting stops the endpoint's answer if it comes in by the interface that the packet has left
@@ -271,14 +297,17 @@ func (p *pathCase) answersBy(end *netfilter.Outcome) (in string, certain bool) {
 }
 
 // answerOf walks the answer to an outcome.
-func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in string) onward {
+func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in string, opt netfilter.Options) onward {
 	o := &p.want.Origin
-	opt := netfilter.Options{}
 	if in == o.Iface && p.neighbours(o, end) {
 		opt.Bridge = in
 	}
 	res := p.walker.Answer(*s, end, in, opt)
-	return judgeOnward(&res, AnswerDropped, AnswerLost, func(back *netfilter.Outcome) (string, bool) {
+	dropped, lost := AnswerDropped, AnswerLost
+	if opt.Further {
+		dropped, lost = ConnectionCut, ConnectionCut
+	}
+	return p.judgeOnward(&res, dropped, lost, func(back *netfilter.Outcome) (string, bool) {
 		pkt := &back.Packet
 		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()
 		switch {
@@ -304,59 +333,12 @@ func (p *pathCase) neighbours(o *expect.Origin, end *netfilter.Outcome) bool {
 		p.net.Within(end.Packet.Dst) == o.Iface
 }
 
-// passedBy are the hooks that packets of a connection in a flowtable do not come to.
-var passedBy = []netfilter.Hook{netfilter.Prerouting, netfilter.Forward, netfilter.Postrouting}
-
-// mayBeOffloaded makes what is wrong unsure where a rule hands the connection to a flowtable: with a packet of either
-// direction, once it is established, and of UDP with the client's second packet, so that what comes then does not meet
-// the rule that drops it (nft_flow_offload_eval in net/netfilter/nft_flow_offload.c). A SYN,ACK comes before that.
-func (p *pathCase) mayBeOffloaded(x onward, s *netfilter.Start, end *netfilter.Outcome, in string) onward {
-	if x.code == "" || !slices.Contains(passedBy, x.at.Where.Hook) || x.at.Where.Chain == nil {
-		return x
-	}
-	there, back := p.walker.Follow(*s, end, netfilter.Options{}), p.walker.Answer(*s, end, in, netfilter.Options{})
-	if x.code == ConnectionCut {
-		in = s.Packet.In
-	}
-	rules := slices.Concat(there.Offloads, back.Offloads)
-	at := slices.IndexFunc(rules, func(r netfilter.Ref) bool {
-		return slices.ContainsFunc(r.Rule.Ops, func(o netfilter.Op) bool {
-			f, ok := o.(*op.Offload)
-			return ok && f.Takes(p.net, in)
-		})
-	})
-	if at < 0 {
-		return x
-	}
-	by := rules[at]
-	x.unsure = []netfilter.Uncertain{{
-		Where: by, What: by.Rule.Text,
-		Why: "it hands established connections to a flowtable, whose packets do not come to " + x.at.Where.String() +
-			", which drops " + x.what() + " otherwise (nft list flowtables)",
-	}}
-	x.code = ""
-	return x
-}
-
-// laterOf walks a later packet to an outcome.
-func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome) onward {
-	res := p.walker.Follow(*s, end, netfilter.Options{Enters: p.entered})
-	return judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
-		if o.Packet.Dst != end.Packet.Dst || o.Packet.DstPort != end.Packet.DstPort {
-			return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(), false
-		}
-		src, first := o.Packet.Src, end.Packet.Src
-		return "it comes from " + src.String() + ", and the first from " + first.String(),
-			src == first || !src.IsValid() || !first.IsValid()
-	})
-}
-
 // judgeOnward judges the ends of a walk, of which right says whether one that was not dropped is what it should be, and
 // why not. What is certain to happen to some packets is wrong; what may is unsure.
-func judgeOnward(
+func (p *pathCase) judgeOnward(
 	res *netfilter.Result, dropped, lost string, right func(o *netfilter.Outcome) (why string, ok bool),
 ) onward {
-	var x onward
+	x := onward{same: !res.ByTurn}
 	unsure := false
 	for i := range res.Outcomes {
 		o := &res.Outcomes[i]
@@ -376,6 +358,9 @@ func judgeOnward(
 			if reason, ok := right(o); !ok {
 				code, why = lost, reason
 			}
+			if l := p.walker.Left(o); !slices.Contains(x.left, l) {
+				x.left = append(x.left, l)
+			}
 		}
 		switch {
 		case code == "" || x.code != "":
@@ -393,8 +378,12 @@ func judgeOnward(
 
 // what names the packet.
 func (x *onward) what() string {
-	if x.code == ConnectionCut {
+	switch x.at.Packet.Turn {
+	case netfilter.Later:
 		return "a later packet"
+	case netfilter.Further:
+		return "a later packet of the endpoint"
+	case netfilter.First, netfilter.Reply:
 	}
 	return "the endpoint's answer"
 }
@@ -428,12 +417,20 @@ func (x *onward) actual() string {
 func (x *onward) packet() string {
 	p := &x.at.Packet
 	name := "answer"
-	if p.Turn == netfilter.Later {
+	switch p.Turn {
+	case netfilter.Later:
 		name = "later packet"
+	case netfilter.Further:
+		name = "later answer"
+	case netfilter.First, netfilter.Reply:
 	}
 	from := p.Src.String()
 	if p.SrcPort != 0 {
 		from = netip.AddrPortFrom(p.Src, p.SrcPort).String()
 	}
-	return name + " from " + from + " to " + p.Dst.String()
+	to := p.Dst.String()
+	if !p.Dst.IsValid() {
+		to = "an address that is not known"
+	}
+	return name + " from " + from + " to " + to
 }

@@ -63,7 +63,36 @@ func TestAnswersAndLaterPackets(t *testing.T) {
 			"what is long is dropped", forward("-m conntrack --ctstate ESTABLISHED -m length --length 1000:2000 -j DROP"),
 			AnswerNotEvaluated,
 		},
+		{
+			"all but the endpoint's SYN,ACK is dropped",
+			forward("-p tcp -m conntrack --ctdir REPLY -m tcp ! --tcp-flags SYN SYN -j DROP"), ConnectionCut,
+		},
+		{
+			"what is long and comes from the endpoint is dropped",
+			forward("-m conntrack --ctdir REPLY -m length --length 100:65535 -j DROP"), AnswerNotEvaluated,
+		},
+		{"what ends connections is dropped", forward("-p tcp -m tcp --tcp-flags FIN FIN -j DROP"), AnswerNotEvaluated},
+		{"the answer marks the connection, and what has the mark is dropped", func(w *capturedNode) {
+			w.first(v4, "mangle", "PREROUTING", "-m conntrack --ctdir REPLY -j CONNMARK --set-xmark 0x2/0xffffffff")
+			w.first(v4, "filter", "FORWARD", "-m conntrack --ctdir ORIGINAL -m connmark --mark 0x2 -j DROP")
+		}, ConnectionCut},
+		{"requests fill a set that answers are in", func(w *capturedNode) {
+			w.files["ipset-save.txt"] = []byte("create seen hash:ip family inet hashsize 1024 maxelem 65536\n")
+			w.first(v4, "filter", "FORWARD", "-m conntrack --ctdir ORIGINAL -j SET --add-set seen dst")
+			w.first(v4, "filter", "FORWARD", "-m set --match-set seen src -j DROP")
+		}, AnswerNotEvaluated},
+		{"requests fill a set that the client's next connection is in", func(w *capturedNode) {
+			w.files["ipset-save.txt"] = []byte("create seen hash:ip family inet hashsize 1024 maxelem 65536\n")
+			w.first(v4, "filter", "FORWARD", "-p tcp -m tcp --tcp-flags SYN,ACK SYN -j SET --add-set seen src")
+			w.first(v4, "filter", "FORWARD", "-p tcp -m tcp --tcp-flags SYN,ACK SYN -m set --match-set seen src -j DROP")
+		}, AnswerNotEvaluated},
 		// Nothing fails here.
+		{"the answer marks the connection, and nothing asks for it", func(w *capturedNode) {
+			w.first(v4, "mangle", "PREROUTING", "-m conntrack --ctdir REPLY -j CONNMARK --set-xmark 0x2/0xffffffff")
+		}, ""},
+		{"a mark of the connection changes with each packet", func(w *capturedNode) {
+			w.first(v4, "mangle", "PREROUTING", "-j CONNMARK --set-xmark 0x2/0x0")
+		}, ""},
 		{"a zone for both directions", raw("-A PREROUTING -j CT --zone 5", "-A OUTPUT -j CT --zone 5"), ""},
 		{"a zone of the original direction", raw("-A PREROUTING -d 10.96.0.0/16 -j CT --zone-orig 5"), ""},
 		{"INVALID is dropped", forward("-m conntrack --ctstate INVALID -j DROP"), ""},

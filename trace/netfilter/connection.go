@@ -2,25 +2,43 @@
 
 package netfilter
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // Turn says which packet of its connection a Packet is.
 type Turn uint8
 
 // The turns.
 const (
-	First Turn = iota // the connection's first packet: a SYN, an INIT, a datagram
-	Reply             // the answer to it, in the other direction: a SYN,ACK, a datagram
-	Later             // a packet behind that, in the direction of the first: an ACK, a datagram
+	First   Turn = iota // the connection's first packet: a SYN, an INIT, a datagram
+	Reply               // the answer to it, in the other direction: a SYN,ACK, a datagram
+	Later               // a packet behind that, in the direction of the first: an ACK, data, a datagram
+	Further             // one behind that, in the direction of the answer
 )
+
+// Answers tells whether the packet comes from the endpoint.
+func (t Turn) Answers() bool { return t == Reply || t == Further }
 
 // direction is that of the packet in conntrack's terms: 0 for the original direction, 1 for replies.
 func (t Turn) direction() uint8 {
-	if t == Reply {
+	if t.Answers() {
 		return 1
 	}
 	return 0
 }
+
+// Ending says of a packet of TCP behind the handshake whether it is the last one of its direction: it has the flag FIN.
+type Ending uint8
+
+// What may be known of that.
+const (
+	GoesOn Ending = iota
+	MayEnd
+	Ends
+)
 
 // Tracking says what connection tracking has made of a packet that is not the first.
 type Tracking uint8
@@ -59,6 +77,43 @@ func (z *Zone) in(direction uint8) uint16 {
 // Tuple is the two ends of a connection in one direction. An address that is not known is the zero Addr, a port 0.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
+// Left is what the packets of a connection have left for those behind them.
+type Left struct {
+	Mark  uint32 // that of the connection
+	Lists string // the lists and sets that rules have changed, as Packet.Recent has them: "set:NAME " of each, in order
+}
+
+// Left returns what a packet has left, with those before it.
+func (w *Walker) Left(o *Outcome) Left {
+	return Left{Mark: o.Packet.CTMark, Lists: w.changed(o.Packet.Recent)}
+}
+
+// changed returns the names in Packet.Recent as another packet knows them: that a list was changed, and no longer for
+// which address. The lists of [WithClientLists] are left out: no rule asks for them but those for first packets, and
+// whether the client is listed there Options.Listed tells.
+func (w *Walker) changed(recent string) string {
+	var names []string
+	for word := range strings.FieldsSeq(recent) {
+		name := strings.TrimPrefix(strings.TrimPrefix(word, "!"), "set:")
+		if !slices.ContainsFunc(w.lists, func(known string) bool { return strings.HasPrefix(name, known) }) {
+			names = append(names, "set:"+name+" ")
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), "")
+}
+
+// With adds lists and sets that other packets have changed.
+func (l Left) With(lists string) Left {
+	if lists == l.Lists || lists == "" {
+		return l
+	}
+	words := strings.Fields(l.Lists + lists)
+	slices.Sort(words)
+	l.Lists = strings.Join(slices.Compact(words), " ") + " "
+	return l
+}
+
 // Connection is what connection tracking knows of a connection that its first packet has made.
 type Connection struct {
 	Original, Reply Tuple
@@ -85,13 +140,13 @@ func (p *Packet) readdressed() bool {
 	return p.DNAT && !p.Virtual.IsValid() && (p.Dst != p.OrigDst || p.DstPort != p.OrigDstPort)
 }
 
-// connection is what the outcome of a first packet has made.
-func connection(s *Start, p *Packet) *Connection {
+// connection is what the outcome of a first packet has made, with the mark that packets behind it have left.
+func connection(s *Start, p *Packet, mark uint32) *Connection {
 	at := netip.AddrPortFrom
 	return &Connection{
 		Original: Tuple{at(s.Packet.Src, s.Packet.SrcPort), at(s.Packet.Dst, s.Packet.DstPort)},
 		Reply:    Tuple{at(p.Dst, p.DstPort), at(p.Src, p.SrcPort)},
-		Mark:     p.CTMark, Zone: p.Zone, Untracked: p.Untracked,
+		Mark:     mark, Zone: p.Zone, Untracked: p.Untracked,
 		DNAT: p.readdressed(), SNAT: p.SNAT,
 		Scheduled: p.Virtual.IsValid(), Virtual: p.Virtual,
 	}
@@ -112,30 +167,47 @@ func (p *Packet) beginsAnother() bool {
 }
 
 // track is nf_conntrack_in (net/netfilter/nf_conntrack_core.c): it finds the connection of a packet by its addresses,
-// and by the number of its zone in its direction (resolve_normal_ct, nf_ct_key_equal). It returns false where the zones
-// are not known.
-func (p *Packet) track() bool {
+// and by the number of its zone in its direction (resolve_normal_ct, nf_ct_key_equal). It returns why that is not
+// known.
+func (p *Packet) track() (unknown string) {
 	if p.Zone.ByMark {
 		p.Zone.ID, p.Zone.ByMark = uint16(p.Mark), false //nolint:gosec // nf_ct_zone_init takes the lower half
 	}
 	if p.Turn == First || p.Tracking != Unseen || p.Untracked {
-		return true
+		return ""
 	}
 	dir := p.Turn.direction()
 	switch {
 	case p.Conn.Untracked:
 	case p.Zone.Vague || p.Conn.Zone.Vague:
-		return false
+		return "its zone is not known"
 	case p.Zone.in(dir) == p.Conn.Zone.in(dir):
 		p.Tracking, p.CTMark = Found, p.Conn.Mark
-		return true
+		return ""
 	}
 	p.Tracking = Invalid
 	if p.beginsAnother() {
 		p.Tracking = NotOurs
+		if p.clashes() {
+			return "it is taken for the first packet of a connection whose other direction is that of the first one"
+		}
 		p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 	}
-	return true
+	return ""
+}
+
+// clashes tells whether the connection that a packet begins would have the addresses of its own one in the other
+// direction, in the same zone: it is dropped, or gets another port (__nf_conntrack_confirm in
+// net/netfilter/nf_conntrack_core.c, get_unique_tuple in nf_nat_core.c).
+func (p *Packet) clashes() bool {
+	c := p.Conn
+	if c.Untracked || c.Original != (Tuple{c.Reply.Dst, c.Reply.Src}) {
+		return false
+	}
+	if p.Turn.Answers() {
+		return p.Zone.in(0) == c.Zone.in(0)
+	}
+	return p.Zone.in(1) == c.Zone.in(1)
 }
 
 // Addressed tells whether the destination of an answer is the client itself: nothing translates it, or it is done.
@@ -150,10 +222,10 @@ func (p *Packet) toDestination() {
 	}
 	p.Back |= hadDestination
 	to := c.Reply.Src
-	if p.Turn == Reply {
+	if p.Turn.Answers() {
 		to = c.Original.Src
 	}
-	if p.Turn == Reply && c.SNAT || p.Turn == Later && c.DNAT {
+	if p.Turn.Answers() && c.SNAT || p.Turn == Later && c.DNAT {
 		p.Dst, p.DstPort = to.Addr(), to.Port()
 	}
 }
@@ -167,10 +239,10 @@ func (p *Packet) toSource() {
 	}
 	p.Back |= hadSource
 	from := c.Reply.Dst
-	if p.Turn == Reply {
+	if p.Turn.Answers() {
 		from = c.Original.Dst
 	}
-	if p.Turn == Reply && c.DNAT || p.Turn == Later && c.SNAT {
+	if p.Turn.Answers() && c.DNAT || p.Turn == Later && c.SNAT {
 		p.Src, p.SrcPort = from.Addr(), from.Port()
 	}
 }
@@ -178,7 +250,7 @@ func (p *Packet) toSource() {
 // fromVirtual gives an answer of a real server of IPVS the address of the virtual server (handle_response in
 // net/netfilter/ipvs/ip_vs_core.c), whether or not connection tracking knows the connection.
 func (p *Packet) fromVirtual() {
-	if p.Turn != Reply || !p.Conn.Scheduled || p.Back&hadIPVS != 0 {
+	if !p.Turn.Answers() || !p.Conn.Scheduled || p.Back&hadIPVS != 0 {
 		return
 	}
 	p.Back |= hadIPVS

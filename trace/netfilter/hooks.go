@@ -111,6 +111,11 @@ func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
 // fromPrerouting follows a packet that comes in by an interface: the hooks of devices and bridges, PREROUTING, the
 // routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
+	if in.pkt.loopedOutside() {
+		in.why = "only lo takes packets from or to " + netip.IPv6Loopback().String()
+		w.finish([]branch{in}, NoRoute)
+		return
+	}
 	alive := w.comeIn(append(w.first[:0], in), in.pkt.Src)
 	toRoute := w.list(len(alive))
 	for _, b := range alive {
@@ -217,7 +222,7 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 		w.spare, alive = alive, w.merge(next)
 		w.held = len(w.ended) + len(alive) + len(w.resent)
 	}
-	return w.act(h, behind, false, alive)
+	return w.act(h, afterAll, false, alive)
 }
 
 // scheduled takes out of a hook what IPVS has scheduled there and sends on itself: what goes to real servers that are

@@ -109,6 +109,7 @@ type Packet struct {
 	// Turn says which packet of its connection it is. Of one that is not the first, Conn is what connection tracking knows
 	// of the connection, and Tracking what it has made of the packet; Back is for the walk.
 	Turn     Turn
+	Ending   Ending
 	Tracking Tracking
 	Back     uint8
 	Conn     *Connection
@@ -177,6 +178,9 @@ type Context struct {
 	Untransformed bool
 	// Steps says that the walk records its steps: an op then says in Effect.Lookup what it went by.
 	Steps bool
+	// ByTurn: an op has gone by what a packet of the direction has that another one behind the first has not: its flags,
+	// its length, how far its connection is.
+	ByTurn bool
 	// Work is what the walk has cost so far, in rules run. An op that goes through many elements adds to it.
 	Work int
 }

@@ -24,8 +24,8 @@ type routed struct {
 func (w *Walker) martian(b *branch) bool {
 	refused, known := w.host.Martian(b.pkt.In, b.pkt.Dst)
 	// Whether the client's address is taken from where its answer comes in is asked only where settings tell: the first
-	// packet would not have left otherwise (__mkroute_output in net/ipv4/route.c).
-	if known && !refused || !known && b.pkt.Turn == Reply {
+	// packet would not have left otherwise (__mkroute_output in net/ipv4/route.c). IPv6 has no such setting.
+	if known && !refused || !known && b.pkt.Turn.Answers() && b.pkt.Family == IPv4 {
 		return false
 	}
 	what := "whether " + b.pkt.In + " takes packets to " + b.pkt.Dst.String()
@@ -43,6 +43,13 @@ func (w *Walker) martian(b *branch) bool {
 	no.why = "only lo takes packets to " + no.pkt.Dst.String()
 	w.finish([]branch{no}, NoRoute)
 	return true
+}
+
+// loopedOutside tells whether a packet has the loopback address of IPv6 where it comes in by an interface of a link: no
+// hook sees it (ip6_rcv_core in net/ipv6/ip6_input.c).
+func (p *Packet) loopedOutside() bool {
+	one := netip.IPv6Loopback()
+	return (p.Src == one || p.Dst == one) && p.In != "lo" && !IsUnknown(p.In)
 }
 
 // martianKey stands for what Walker.martian asks.

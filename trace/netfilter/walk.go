@@ -54,6 +54,12 @@ type Options struct {
 	// another destination, the bridge forwards it, and its route is not asked for (br_nf_pre_routing_finish in
 	// net/bridge/br_netfilter_hooks.c). "" for all other packets.
 	Bridge string
+	// Left is what the packets of the connection before this one have left, for a packet behind the first; nil: what the
+	// first has. Further: of the answers, it is one behind the answer to the first packet. Ending is of a Later or Further
+	// one of TCP.
+	Left    *Left
+	Further bool
+	Ending  Ending
 	// Watch are chains of which the Result says whether the packet came to one of them.
 	Watch map[*Chain]bool
 	// Steps records the rules that applied.
@@ -109,6 +115,8 @@ type Result struct {
 	// Offloads are the rules that may hand the packet's connection to a flowtable, so that its further packets meet no
 	// rule of PREROUTING, FORWARD and POSTROUTING.
 	Offloads []Ref
+	// ByTurn: of another packet of the same direction behind the first it may not be true (Context.ByTurn).
+	ByTurn bool
 	// Ended says why the walk ended before all branches did, where it has cost too much: an uncertain outcome, Lost,
 	// stands for those, and Uncertain has where that was. "" for a walk that was complete.
 	Ended string
@@ -224,6 +232,7 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 // reset forgets the walk before.
 func (w *Walker) reset(opt Options) {
 	w.opt, w.ctx.Steps, w.ctx.Work = opt, opt.Steps, 0
+	w.ctx.ByTurn = false
 	w.unknown, w.steps, w.routes, w.offloads, w.ended, w.resent = nil, nil, nil, nil, w.ended[:0], nil
 	w.stepCalls, w.calls, w.passes = w.stepCalls[:0], 0, 0
 	w.held, w.gaveUp, w.budget, w.watched = 0, false, "", false
@@ -286,7 +295,7 @@ func (w *Walker) result() Result {
 	}
 	res := Result{
 		Outcomes: w.found, Steps: w.steps, Routes: w.routes, Both: len(w.unknown) > 0, Ended: w.budget,
-		Watched: w.watched, Offloads: w.offloads,
+		Watched: w.watched, Offloads: w.offloads, ByTurn: w.ctx.ByTurn,
 	}
 	for i, u := range w.unknown {
 		if relevant&(1<<min(uint(i), overflowBit)|1<<overflowBit) != 0 {

@@ -455,6 +455,9 @@ func (l *lookup) find(c *netfilter.Context) (op.Truth, *element) {
 		return t, nil
 	}
 	c.Work += l.in.cost(key)
+	if op.Changed(c.Packet, l.in.list) {
+		return op.Maybe, nil
+	}
 	e, found := l.in.find(key)
 	return both(t, found), e
 }

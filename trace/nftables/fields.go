@@ -207,6 +207,8 @@ func linkConnection(c *netfilter.Context) op.Truth {
 // untracked if a rule said so, else invalid (nft_ct_get_eval in net/netfilter/nft_ct.c).
 func ctState(c *netfilter.Context) value {
 	switch {
+	case op.Templated(c.Packet):
+		return knownNumber(ctNew)
 	case c.Packet.Untracked:
 		return knownNumber(ctUntracked)
 	case c.Packet.Family == netfilter.ARP: // the bridge's own connection tracking says so of it (nf_ct_bridge_pre)
@@ -243,7 +245,7 @@ func ctStatus(c *netfilter.Context) value {
 	found := c.Packet.Tracked() != nil
 	set(ctConfirmed, op.Is(op.CameBack(c) || found))
 	set(ctSeenReply, op.Is(found))
-	set(ctAssured, op.Known(false, c.Packet.Turn != netfilter.Later))
+	set(ctAssured, op.Assured(c))
 	set(ctDNAT, op.TranslatedTo(c.Packet))
 	set(ctSNAT, op.TranslatedFrom(c.Packet))
 	return v
@@ -251,7 +253,7 @@ func ctStatus(c *netfilter.Context) value {
 
 // ctDirection is 1 for an answer.
 func ctDirection(c *netfilter.Context) value {
-	if c.Packet.Tracked() != nil && c.Packet.Turn == netfilter.Reply {
+	if c.Packet.Tracked() != nil && c.Packet.Turn.Answers() {
 		return knownNumber(1)
 	}
 	return knownNumber(0)
@@ -324,7 +326,7 @@ var payloads = map[headerField]field{
 	{"udplite", "dport"}: {typ: typePort, need: isProto(netfilter.UDPLite), get: dport},
 	// The ECN bits depend on settings of the hosts.
 	{"tcp", "flags"}: {typ: typeTCPFlags, need: isProto(netfilter.TCP), get: func(c *netfilter.Context) value {
-		set, unknown := op.TCPFlags(c.Packet)
+		set, unknown := op.TCPFlags(c)
 		return value{number(uint64(set)), number(64 | 128 | uint64(unknown))}
 	}},
 }

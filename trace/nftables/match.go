@@ -317,14 +317,14 @@ func (m *membership) Run(c *netfilter.Context) netfilter.Effect {
 // has looks up the set, including elements that rules on the packet's path have added, or may have.
 func (m *membership) has(c *netfilter.Context, key []value) (in op.Truth, why string) {
 	s := m.in
-	changed := op.Noted(c.Packet, "set:"+s.list)
+	changed := op.Changed(c.Packet, s.list)
 	if !changed && s.remembers() && isClient(m.key) && c.Recent != nil {
 		if listed, known := c.Recent(s.list); known {
 			return op.Is(listed), ""
 		}
 	}
 	if changed || op.Noted(c.Packet, s.list) {
-		return op.Maybe, "a rule on the packet's path changes the set " + s.name
+		return op.Maybe, "a rule for packets of the connection changes the set " + s.name
 	}
 	c.Work += s.cost(key)
 	_, in = s.find(key)

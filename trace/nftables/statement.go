@@ -435,6 +435,8 @@ func (z setZone) Run(c *netfilter.Context) netfilter.Effect {
 	p.Untracked = untracked
 	switch {
 	case p.Template:
+	case p.Resolves(): // connection tracking leaves it out, and takes away what it had before that
+		p.Template = p.Family == netfilter.IPv6 && before == op.Yes
 	case before == op.No:
 		p.Untracked, p.Template, p.Zone = false, true, netfilter.Zone(z)
 	case before == op.Maybe || untracked:

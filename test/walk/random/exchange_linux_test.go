@@ -25,6 +25,7 @@ type exchanger struct {
 	*kernelNode
 
 	listening []int // sockets of the node that listen, for TCP
+	filled    bool  // rules fill sets
 }
 
 // neighbours are the hosts beyond the wires, and the gateway.
@@ -104,13 +105,17 @@ func (x *exchanger) seen() (out []segment) {
 }
 
 const (
+	flagFIN = 1
 	flagSYN = 2
+	flagPSH = 8
 	flagACK = 16
 )
 
 // inject sends a packet from the far end of a wire.
-func (x *exchanger) inject(wire string, src, dst netip.AddrPort, proto, flags uint8, seq, ack uint32) error {
-	return x.put(packet{proto: proto, src: src, dst: dst, in: wire, flags: flags, seq: seq, ack: ack})
+func (x *exchanger) inject(
+	wire string, src, dst netip.AddrPort, proto, flags uint8, seq, ack uint32, data int,
+) error {
+	return x.put(packet{proto: proto, src: src, dst: dst, in: wire, flags: flags, seq: seq, ack: ack, data: data})
 }
 
 // onwardOf says what the walk says of a packet behind the first: whether it may be right, and whether it may not be.
@@ -134,6 +139,9 @@ type exchanges struct{ cases, answered, lost, followed, cut, unknown, quick, ski
 
 // check compares a connection with the walk. It returns what differs.
 func (x *exchanger) check(p packet, f *exchanges) (string, error) {
+	if err := x.forget(); err != nil {
+		return "", err
+	}
 	k, err := x.talk(p)
 	if err != nil {
 		return "", err
@@ -160,63 +168,130 @@ func (x *exchanger) check(p packet, f *exchanges) (string, error) {
 		return "", nil
 	}
 	f.cases++
-	good, bad, quick := false, false, true
-	in := ""
-	if k.request != nil {
-		in = k.request.wire
-	}
+	w := &walked{exchanger: x, s: s, talk: &k, at: at, answers: true, rest: true}
 	for i := range at {
-		quick = x.walk.AnswerPasses(s, &at[i], in, "") && quick
-		r := x.walk.Answer(s, &at[i], in, netfilter.Options{})
-		g, b := onwardOf(&r, func(o *netfilter.Outcome) bool {
-			return netfilter.Answered(s, o) && (p.in == "" || o.Packet.Out == p.in)
-		})
-		good, bad = good || g, bad || b
+		in := ""
+		if k.request != nil {
+			in = k.request.wire
+		}
+		passed := x.walk.Passes(s, &at[i], in, "")
+		w.answers, w.rest = w.answers && passed.Answer, w.rest && passed.Rest
+		w.left = append(w.left, []netfilter.Left{x.walk.Left(&at[i])})
 	}
-	if k.answered {
-		f.answered++
-	} else {
-		f.lost++
-	}
-	switch {
-	case good && bad:
-		f.unknown++
-	case good != k.answered:
-		return fmt.Sprintf("%v; the walk: answered %v", &k, good), nil
-	}
-	if quick {
-		f.quick++
-		if !k.answered {
-			return fmt.Sprintf("%v; AnswerPasses", &k), nil
+	for i, one := range k.packets {
+		good, bad, followed := w.step(one.turn, one.ending)
+		switch {
+		case i == 0 && one.came:
+			f.answered++
+		case i == 0:
+			f.lost++
+		case one.came:
+			f.followed++
+		default:
+			f.cut++
+		}
+		switch {
+		case good && bad:
+			f.unknown++
+			if !followed { // what it leaves is not known, either
+				return "", nil
+			}
+		case good != one.came:
+			return fmt.Sprintf("%v; the walk: %v came %v", &k, one.turn, good), nil
+		}
+		if i == 0 && w.answers || i > 0 && w.rest {
+			f.quick++
+			if !one.came {
+				return fmt.Sprintf("%v; Passes says that packet %d passes", &k, i), nil
+			}
+		}
+		if one.echoed {
+			w.mayFollow()
 		}
 	}
-	if !k.further {
-		return "", nil
-	}
-	good, bad, quick = false, false, true
-	for i := range at {
-		quick = x.walk.FollowPasses(s, &at[i]) && quick
-		r := x.walk.Follow(s, &at[i], netfilter.Options{})
-		g, b := onwardOf(&r, func(o *netfilter.Outcome) bool {
-			return o.End == netfilter.Sent && o.Packet.Dst == k.request.dst.Addr() && o.Packet.Out == k.request.wire &&
-				(o.Packet.Src == k.request.src.Addr() || !o.Packet.Src.IsValid())
-		})
-		good, bad = good || g, bad || b
-	}
-	if k.followed {
-		f.followed++
-	} else {
-		f.cut++
-	}
-	switch {
-	case good && bad:
-		f.unknown++
-	case good != k.followed:
-		return fmt.Sprintf("%v; the walk: followed %v", &k, good), nil
-	case quick && !k.followed:
-		return fmt.Sprintf("%v; FollowPasses", &k), nil
-	}
 	return "", nil
+}
+
+// walked are the walks of a connection's packets, one behind the other.
+type walked struct {
+	*exchanger
+
+	s             netfilter.Start
+	talk          *talk
+	at            []netfilter.Outcome
+	left          [][]netfilter.Left // of each of at, what the packets so far may have left
+	answers, rest bool               // what Passes says of all of at
+}
+
+// step walks the next packet. It says whether it may come, whether it may not, and whether all walks come to an end.
+func (w *walked) step(turn netfilter.Turn, ending netfilter.Ending) (good, bad, followed bool) {
+	followed = true
+	for i := range w.at {
+		var next []netfilter.Left
+		for _, left := range w.left[i] {
+			g, b, after := w.one(&w.at[i], left, turn, ending)
+			good, bad, followed = good || g, bad || b, followed && !(g && len(after) == 0)
+			next = together(next, after)
+		}
+		w.left[i] = next
+	}
+	return good, bad, followed
+}
+
+// mayFollow says that the client may have sent a packet that nobody waited for.
+func (w *walked) mayFollow() {
+	for i := range w.at {
+		for _, left := range slices.Clone(w.left[i]) {
+			_, _, after := w.one(&w.at[i], left, netfilter.Later, netfilter.GoesOn)
+			w.left[i] = together(w.left[i], after)
+		}
+	}
+}
+
+func together(a, b []netfilter.Left) []netfilter.Left {
+	for _, l := range b {
+		if !slices.Contains(a, l) {
+			a = append(a, l)
+		}
+	}
+	return a
+}
+
+// one walks a packet, and returns what it may have left where it comes.
+func (w *walked) one(
+	o *netfilter.Outcome, left netfilter.Left, turn netfilter.Turn, ending netfilter.Ending,
+) (good, bad bool, after []netfilter.Left) {
+	opt := netfilter.Options{Left: &left, Further: turn == netfilter.Further, Ending: ending}
+	var r netfilter.Result
+	right := func(a *netfilter.Outcome) bool {
+		return netfilter.Answered(w.s, a) && (w.s.Packet.In == "" || a.Packet.Out == w.s.Packet.In)
+	}
+	if turn == netfilter.Later {
+		r = w.walk.Follow(w.s, o, opt)
+		right = func(a *netfilter.Outcome) bool {
+			to := w.talk.request
+			return a.End == netfilter.Sent && a.Packet.Dst == to.dst.Addr() && a.Packet.Out == to.wire &&
+				(a.Packet.Src == to.src.Addr() || !a.Packet.Src.IsValid())
+		}
+	} else {
+		in := ""
+		if w.talk.request != nil {
+			in = w.talk.request.wire
+		}
+		r = w.walk.Answer(w.s, o, in, opt)
+	}
+	good, bad = onwardOf(&r, right)
+	for i := range r.Outcomes {
+		if e := r.Outcomes[i].End; e == netfilter.Lost || e == netfilter.Taken {
+			return good, bad, nil
+		}
+	}
+	for i := range r.Outcomes {
+		if a := &r.Outcomes[i]; a.End == netfilter.Sent || a.End == netfilter.Delivered {
+			after = together(after, []netfilter.Left{w.walk.Left(a)})
+		}
+	}
+	return good, bad, after
 }
 
 // serviceRules are Services as kube-proxy makes them, so that many packets are translated.
@@ -238,113 +313,6 @@ table inet services {
 }
 
 `
-
-// Terms of rules that treat answers and later packets otherwise than first packets.
-var (
-	onwardMatches = map[bool][]string{ // of nftables: true
-		true: {
-			"ct state established", "ct state established", "ct state new", "ct state invalid", "ct state untracked",
-			"ct state != new", "ct direction reply", "ct direction reply", "ct direction original", "ct status seen-reply",
-			"ct status assured", "ct status confirmed", "ct status dnat", "ct status snat", "ct mark 0x5",
-			"tcp flags & (syn|ack) == syn|ack", "tcp flags & (syn|ack) == ack", "tcp flags & (syn|ack|psh) == ack",
-			"{ip} saddr {dst}", "{ip} saddr {net}", "{ip} daddr {net}", "ct original {ip} daddr {net}",
-			"ct original {ip} saddr {net}", "ct reply {ip} saddr {dst}", "ct reply {ip} daddr {own}",
-			"meta l4proto {proto} ct original proto-dst {port}", "meta l4proto {proto} ct reply proto-src {port}",
-			"{proto} sport {port}", "{proto} dport {sport}-65535", "{proto} sport {port} ct state established",
-			"ct direction reply {ip} saddr {dst}", "ct state established ct direction original", "meta mark & 0x5 == 0x5",
-		},
-		false: {
-			"-m conntrack --ctstate ESTABLISHED", "-m conntrack --ctstate ESTABLISHED", "-m conntrack ! --ctstate NEW",
-			"-m state --state INVALID", "-m conntrack --ctdir REPLY", "-m conntrack --ctstate ESTABLISHED --ctdir REPLY",
-			"-m conntrack --ctstate ESTABLISHED --ctdir ORIGINAL", "-m conntrack --ctstatus SEEN_REPLY",
-			"-m conntrack --ctstatus ASSURED", "-m conntrack ! --ctstatus SEEN_REPLY", "-m conntrack --ctstate DNAT",
-			"-m conntrack --ctstate SNAT", "-p tcp -m tcp --tcp-flags SYN,ACK ACK,SYN", "-p tcp -m tcp --tcp-flags SYN,ACK ACK",
-			"-p tcp -m tcp --tcp-flags SYN,ACK,PSH ACK", "-p tcp -m tcp ! --syn", "-m connmark --mark 0x5", "-s {dst}",
-			"-s {net}", "-d {net}", "-m conntrack --ctorigdst {net}", "-m conntrack --ctreplsrc {dst}",
-			"-m conntrack --ctrepldst {own}", "-m conntrack --ctorigsrc {net}", "-p {proto#1} -m {proto#1} --sport {port}",
-			"-p {proto#1} -m {proto#1} --dport 32768:", "-m conntrack --ctproto {proto} --ctorigdstport {port}",
-			"-m conntrack --ctproto {proto} --ctreplsrcport {port}", "-m mark --mark 0x5/0x5",
-		},
-	}
-	onwardTargets = map[bool][]term{
-		true: {
-			{text: "drop", weight: 5},
-			{text: "accept"},
-			{text: "meta mark set ct mark"},
-			{text: "meta mark set 0x5"},
-			{text: "ct mark set 0x5", weight: 2},
-			{text: "notrack", hooks: "po", weight: 2},
-			{text: "ct zone set 5", hooks: "po", weight: 2},
-			{text: "ct original zone set 5", hooks: "po"},
-			{text: "ct reply zone set 5", hooks: "po"},
-			{text: "ct zone set meta mark", hooks: "po"},
-		},
-		false: {
-			{text: "-j DROP", weight: 5},
-			{text: "-j ACCEPT"},
-			{text: "-j CONNMARK --restore-mark", tables: "|mangle|filter|"},
-			{text: "-j CONNMARK --set-mark 0x5", tables: "|mangle|filter|", weight: 2},
-			{text: "-j MARK --set-mark 0x5"},
-			{text: "-p tcp -j REJECT --reject-with tcp-reset", tables: "|filter|", hooks: "ifo"},
-			{text: "-j CT --notrack", tables: "|raw|", weight: 2},
-			{text: "-j CT --zone 5", tables: "|raw|", weight: 2},
-			{text: "-j CT --zone-orig 5", tables: "|raw|", weight: 2},
-			{text: "-j CT --zone-reply 5", tables: "|raw|", weight: 2},
-			{text: "-j CT --zone mark", tables: "|raw|"},
-		},
-	}
-)
-
-// onward adds rules of these terms to a rule set.
-func (g *generator) onward(rs *ruleSet) {
-	native := g.IntN(2) == 0
-	for range 1 + g.IntN(4) {
-		hook := "pifot"[g.IntN(5)]
-		priority := pick(g.Rand, priorities)
-		name := pick(g.Rand, []string{"raw", "mangle", "filter", "filter"})
-		if !strings.ContainsRune(builtinHooks[name], rune(hook)) {
-			continue
-		}
-		v4 := g.IntN(2) == 0
-		ch := &chain{hooks: string(hook), depth: 0}
-		family := map[bool]string{true: "ip", false: "ip6"}[v4]
-		target := g.choose(onwardTargets[native], func(x *term) bool {
-			return x.fits(ch, name, family) && (!native || x.hooks != "po" || priority < -200)
-		})
-		c := &chooser{Rand: g.Rand, v4: v4}
-		match := c.fill(pick(g.Rand, onwardMatches[native]))
-		if strings.HasPrefix(target.text, "-p") && strings.HasPrefix(match, "-p") {
-			match = ""
-		}
-		rule := strings.Fields(match + " " + c.fill(target.text))
-		if native {
-			ch.name = fmt.Sprintf("onward%d", len(rs.tables))
-			ch.base = fmt.Sprintf("type filter hook %s priority %d; policy accept;", hookNames[hook], priority)
-			ch.rules = []string{strings.Join(rule, " ")}
-			rs.tables = append(rs.tables, &table{
-				backend: netfilter.BackendNative, family: "inet", name: fmt.Sprintf("o%d", len(rs.tables)), chains: []*chain{ch},
-			})
-			continue
-		}
-		line := protocolFirst([]string{strings.Join(rule, " ")})
-		at := slices.IndexFunc(rs.tables, func(t *table) bool {
-			return t.name == name && t.family == family && t.backend != netfilter.BackendNative
-		})
-		if at < 0 {
-			at = len(rs.tables)
-			t := &table{backend: netfilter.BackendNFT, family: family, name: name}
-			for _, h := range []byte(builtinHooks[name]) {
-				t.chains = append(t.chains, &chain{name: hookChains[h], policy: "ACCEPT", hooks: string(h)})
-			}
-			rs.tables = append(rs.tables, t)
-		}
-		for _, ch := range rs.tables[at].chains {
-			if ch.name == hookChains[hook] {
-				ch.rules = append([]string{line}, ch.rules...)
-			}
-		}
-	}
-}
 
 // defaultAnswers is how many connections are compared, unless the environment says otherwise.
 const answersVariable, defaultAnswers = "SVCPROXY_ANSWER_CASES", 1_500
@@ -377,6 +345,7 @@ func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 			}
 			g.onward(rs)
 		}
+		x.filled = rs.fills()
 		if err := x.load(rs); err != nil {
 			untaken++
 			if untaken > 100 {
@@ -415,7 +384,7 @@ func (x *exchanger) smallest(rs *ruleSet, p packet) *ruleSet {
 	for again := true; again; {
 		again = false
 		for less := range rs.smaller {
-			if x.load(less) != nil {
+			if x.filled = less.fills(); x.load(less) != nil {
 				continue
 			}
 			if what, err := x.check(p, &exchanges{}); err == nil && what != "" {
@@ -424,6 +393,7 @@ func (x *exchanger) smallest(rs *ruleSet, p packet) *ruleSet {
 			}
 		}
 	}
+	x.filled = rs.fills()
 	_ = x.load(rs)
 	return rs
 }

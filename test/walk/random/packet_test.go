@@ -20,6 +20,7 @@ type packet struct {
 	// Of a packet of TCP that is no SYN; the sequence number of a SYN is 1.
 	flags    uint8
 	seq, ack uint32
+	data     int // how many bytes it carries besides those of bytes
 }
 
 func (p packet) String() string {
@@ -51,7 +52,7 @@ func (p packet) start() netfilter.Start {
 func (p packet) bytes() []byte {
 	var l4 []byte
 	if p.proto == netfilter.TCP {
-		l4 = make([]byte, 20)
+		l4 = make([]byte, 20+p.data)
 		seq, flags := p.seq, p.flags
 		if flags == 0 {
 			seq, flags = 1, 2 // SYN
@@ -62,7 +63,7 @@ func (p packet) bytes() []byte {
 		l4[13] = flags
 		binary.BigEndian.PutUint16(l4[14:], 64240)
 	} else {
-		l4 = make([]byte, 12)
+		l4 = make([]byte, 12+p.data)
 		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
 	}
 	binary.BigEndian.PutUint16(l4, p.src.Port())

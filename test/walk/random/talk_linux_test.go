@@ -54,17 +54,33 @@ func parseSegment(frame []byte) (s segment, ok bool) {
 
 // talk is what became of a connection, as far as it came.
 type talk struct {
-	request           *segment // as it left the node; nil where it did not
-	answered          bool
-	followed, further bool // further: a later packet was sent
+	request *segment // as it left the node; nil where it did not
+	packets []talked // those behind it; the last one may not have come
+}
+
+// talked is a packet behind the first of a connection, and whether it came to its end.
+type talked struct {
+	turn   netfilter.Turn
+	ending netfilter.Ending
+	came   bool
+	echoed bool // the client's kernel may have sent something that was not waited for: an ACK
 }
 
 func (k *talk) String() string {
-	if k.request == nil {
-		return fmt.Sprintf("not seen on a wire, answered %v", k.answered)
+	out := "not seen on a wire"
+	if k.request != nil {
+		out = fmt.Sprintf("left as %s > %s by %s", k.request.src, k.request.dst, k.request.wire)
 	}
-	return fmt.Sprintf("left as %s > %s by %s, answered %v, followed %v", k.request.src, k.request.dst, k.request.wire,
-		k.answered, k.followed)
+	for _, p := range k.packets {
+		name := map[netfilter.Turn]string{
+			netfilter.Reply: "answer", netfilter.Later: "later packet", netfilter.Further: "later answer",
+		}[p.turn]
+		if p.ending == netfilter.Ends {
+			name += " with FIN"
+		}
+		out += fmt.Sprintf(", %s came %v", name, p.came)
+	}
+	return out
 }
 
 // find returns the first segment of some that a function takes.
@@ -83,8 +99,10 @@ type opener interface {
 	open() error
 	// answered tells whether the answer has come, among what was seen.
 	answered(list []segment) bool
-	// further sends a later packet, unless that was sent already.
-	further() error
+	// further sends a packet behind the answer, unless that was sent already: the first of them, or one with data.
+	further(data int) error
+	// got tells whether a packet of the endpoint with such flags has come.
+	got(list []segment, flags uint8) bool
 	close()
 }
 
@@ -109,8 +127,18 @@ func (r *remote) answered(list []segment) bool {
 	return s != nil
 }
 
-func (r *remote) further() error {
-	return r.inject(r.p.in, r.p.src, r.p.dst, r.p.proto, flagACK, 2, r.ack)
+func (r *remote) further(data int) error {
+	if data == 0 {
+		return r.inject(r.p.in, r.p.src, r.p.dst, r.p.proto, flagACK, 2, r.ack, 0)
+	}
+	return r.inject(r.p.in, r.p.src, r.p.dst, r.p.proto, flagPSH|flagACK, 2, r.ack+uint32(data), data)
+}
+
+func (r *remote) got(list []segment, flags uint8) bool {
+	return find(list, func(s *segment) bool {
+		return s.proto == r.p.proto && s.wire == r.p.in && s.src == r.p.dst && s.dst == r.p.src &&
+			(s.proto != netfilter.TCP || s.flags&^0xc0 == flags)
+	}) != nil
 }
 
 func (r *remote) close() {}
@@ -159,20 +187,38 @@ func (l *local) answered([]segment) bool {
 		n, _, err := unix.Recvfrom(l.fd, make([]byte, 64), unix.MSG_DONTWAIT)
 		return err == nil && n > 0
 	}
-	_, err := unix.Getpeername(l.fd)
-	return err == nil
+	if _, err := unix.Getpeername(l.fd); err == nil {
+		return true
+	}
+	// Rules may refuse the client's ACK: a SYN is refused otherwise (tcp_reset in net/ipv4/tcp_input.c).
+	reason, err := unix.GetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	return err == nil && unix.Errno(reason) == unix.ECONNRESET
 }
 
-func (l *local) further() error {
-	if l.p.proto == netfilter.UDP {
-		_, _ = unix.Write(l.fd, []byte("more"))
+func (l *local) further(data int) error {
+	if data > 0 || l.p.proto == netfilter.UDP {
+		_, _ = unix.Write(l.fd, make([]byte, max(data, len("more"))))
 	}
 	return nil // the kernel has sent its ACK
 }
 
+func (l *local) got(_ []segment, flags uint8) bool {
+	n, _, err := unix.Recvfrom(l.fd, make([]byte, 2048), unix.MSG_DONTWAIT)
+	return err == nil && (n > 0 || flags&flagFIN != 0)
+}
+
 func (l *local) close() { _ = unix.Close(l.fd) }
 
-// talk opens a connection, answers at its far end, and sends a later packet.
+// much is how many bytes packets with data carry.
+const much = 200
+
+// little is that of a datagram of IPv6 for a socket of the node. Where a rule changes a field of its header behind
+// connection tracking, the sum of the packet that was calculated there is no longer right, and the socket refuses what
+// has more than 76 bytes (udp6_csum_init in net/ipv6/ip6_checksum.c). No network card leaves the sum to the kernel.
+const little = 40
+
+// talk opens a connection, answers at its far end, and goes on: the client's ACK, data of the endpoint, data of the
+// client, and the endpoint's end; of UDP datagrams likewise. It ends with the first packet that is lost.
 func (x *exchanger) talk(p packet) (k talk, err error) {
 	var c opener = &remote{exchanger: x, p: p}
 	if p.in == "" {
@@ -188,24 +234,55 @@ func (x *exchanger) talk(p packet) (k talk, err error) {
 		return s.proto == p.proto && (s.proto != netfilter.TCP || s.flags&^0xc0 == flagSYN)
 	}
 	if k.request = find(list, first); k.request == nil {
-		k.answered = c.answered(list)
+		k.packets = []talked{{turn: netfilter.Reply, came: c.answered(list)}}
 		return k, nil
 	}
 	r := k.request
-	if err := x.inject(r.wire, r.dst, r.src, r.proto, flagSYN|flagACK, 100, r.seq+1); err != nil {
+	if err := x.inject(r.wire, r.dst, r.src, r.proto, flagSYN|flagACK, 100, r.seq+1, 0); err != nil {
 		return k, err
 	}
 	list = x.seen()
-	if k.answered = c.answered(list); !k.answered {
+	add := func(t talked) bool {
+		k.packets = append(k.packets, t)
+		return t.came
+	}
+	if !add(talked{turn: netfilter.Reply, came: c.answered(list)}) {
 		return k, nil
 	}
-	k.further = true
-	if err := c.further(); err != nil {
+	if err := c.further(0); err != nil {
 		return k, err
 	}
-	k.followed = find(append(list, x.seen()...), func(s *segment) bool {
-		return s.proto == r.proto && s.wire == r.wire && s.dst == r.dst && s.src == r.src &&
-			(s.proto != netfilter.TCP || s.flags&^0xc0 == flagACK)
-	}) != nil
+	if !add(talked{turn: netfilter.Later, came: x.followed(r, append(list, x.seen()...), flagACK)}) {
+		return k, nil
+	}
+	size := much
+	if p.in == "" && p.proto == netfilter.UDP && !p.v4() {
+		size = little
+	}
+	if err := x.inject(r.wire, r.dst, r.src, r.proto, flagPSH|flagACK, 101, r.seq+1, size); err != nil {
+		return k, err
+	}
+	echoed := p.in == "" && p.proto == netfilter.TCP
+	if !add(talked{turn: netfilter.Further, came: c.got(x.seen(), flagPSH|flagACK), echoed: echoed}) {
+		return k, nil
+	}
+	if err := c.further(much); err != nil {
+		return k, err
+	}
+	if !add(talked{turn: netfilter.Later, came: x.followed(r, x.seen(), flagPSH|flagACK)}) || p.proto != netfilter.TCP {
+		return k, nil
+	}
+	if err := x.inject(r.wire, r.dst, r.src, r.proto, flagFIN|flagACK, 101+much, r.seq+1, 0); err != nil {
+		return k, err
+	}
+	add(talked{turn: netfilter.Further, ending: netfilter.Ends, came: c.got(x.seen(), flagFIN|flagACK)})
 	return k, nil
+}
+
+// followed tells whether a later packet with such flags has left the node as the first one has.
+func (x *exchanger) followed(r *segment, list []segment, flags uint8) bool {
+	return find(list, func(s *segment) bool {
+		return s.proto == r.proto && s.wire == r.wire && s.dst == r.dst && s.src == r.src &&
+			(s.proto != netfilter.TCP || s.flags&^0xc0 == flags)
+	}) != nil
 }

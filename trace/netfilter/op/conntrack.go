@@ -20,6 +20,10 @@ func Untracked(p *netfilter.Packet) bool {
 	return p.Untracked || p.Tracking == netfilter.Invalid
 }
 
+// Templated tells whether a packet that connection tracking has left out has a template of a connection since, which
+// stands for a new one from there on (nf_ct_get in include/net/netfilter/nf_conntrack.h knows no difference).
+func Templated(p *netfilter.Packet) bool { return p.Untracked && p.Template && p.Resolves() }
+
 // Original returns the two ends of the packet's connection in the direction of its first packet.
 func Original(p *netfilter.Packet) netfilter.Tuple {
 	if x := p.Tracked(); x != nil {
@@ -77,13 +81,29 @@ const (
 	URG
 )
 
+// Assured tells whether the connection has the status bit ASSURED: not before its third packet, and of TCP only once it
+// is established, of others with time (nf_conntrack_tcp_packet in net/netfilter/nf_conntrack_proto_tcp.c,
+// nf_conntrack_udp_packet in nf_conntrack_proto_udp.c).
+func Assured(c *netfilter.Context) Truth {
+	c.ByTurn = true
+	return Known(false, c.Packet.Turn == netfilter.First || c.Packet.Turn == netfilter.Reply)
+}
+
 // TCPFlags returns the flags of a packet of TCP, and those of which it is not known whether it has them. The first one
 // is a SYN, its answer a SYN,ACK; what follows may carry data.
-func TCPFlags(p *netfilter.Packet) (set, unknown uint8) {
-	switch p.Turn {
+func TCPFlags(c *netfilter.Context) (set, unknown uint8) {
+	c.ByTurn = true
+	switch p := c.Packet; p.Turn {
 	case netfilter.Reply:
 		return SYN | ACK, 0
-	case netfilter.Later:
+	case netfilter.Later, netfilter.Further:
+		switch p.Ending {
+		case netfilter.Ends:
+			return ACK | FIN, PSH
+		case netfilter.MayEnd:
+			return ACK, PSH | FIN
+		case netfilter.GoesOn:
+		}
 		return ACK, PSH
 	case netfilter.First:
 	}

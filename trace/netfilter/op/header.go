@@ -34,6 +34,7 @@ const (
 // it.
 func Length(c *netfilter.Context) Bounds {
 	p := c.Packet
+	c.ByTurn = true
 	head := uint64(header4)
 	if p.Family == netfilter.IPv6 {
 		head = header6
@@ -41,7 +42,7 @@ func Length(c *netfilter.Context) Bounds {
 	switch {
 	case p.Family == netfilter.ARP || p.Resolves() || p.TooBig():
 		return Bounds{head, mostLength}
-	case p.Proto == netfilter.TCP && p.Turn != netfilter.Later:
+	case p.Proto == netfilter.TCP && opens(p):
 		return Bounds{head + headerTCP, head + mostTCP}
 	case p.Proto == netfilter.TCP:
 		return Bounds{head + headerTCP, mostLength}
@@ -65,8 +66,12 @@ func Transformed(c *netfilter.Context) Truth { return Known(false, c.Untransform
 // HasMSS tells whether a packet of TCP has the option that names the largest segment: what opens a connection has it,
 // what follows has not.
 func HasMSS(c *netfilter.Context) Truth {
-	return Is(c.Packet.Proto == netfilter.TCP && c.Packet.Turn != netfilter.Later)
+	c.ByTurn = true
+	return Is(c.Packet.Proto == netfilter.TCP && opens(c.Packet))
 }
+
+// opens tells whether a packet of TCP is one of the two that open the connection.
+func opens(p *netfilter.Packet) bool { return p.Turn == netfilter.First || p.Turn == netfilter.Reply }
 
 // MSS is the value of that option: what the smallest link of IPv4's hosts (RFC 791) and of IPv6 leaves, or more, unless
 // a rule has made it smaller.

@@ -14,9 +14,9 @@ func MayHaveSocket(c *netfilter.Context) Truth {
 	p := c.Packet
 	switch {
 	case p.Local || c.Listens == nil:
-	case p.Turn == netfilter.Reply && p.Conn.Original.Dst != p.Conn.Reply.Src:
+	case p.Turn.Answers() && p.Conn.Original.Dst != p.Conn.Reply.Src:
 		return No // the socket's other end is what the client has asked for, and not the endpoint
-	case p.Turn == netfilter.Reply:
+	case p.Turn.Answers():
 		if local, known := c.Host.Local(p.Conn.Original.Src.Addr()); known && !local {
 			return No
 		}

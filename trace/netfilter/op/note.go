@@ -30,3 +30,6 @@ func Noted(p *netfilter.Packet, word string) bool {
 	}
 	return false
 }
+
+// Changed tells whether a rule has changed a list or a set in a manner that the walk does not follow.
+func Changed(p *netfilter.Packet, list string) bool { return p.Recent != "" && Noted(p, "set:"+list) }

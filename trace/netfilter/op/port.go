@@ -15,9 +15,12 @@ const (
 
 // LowestPort returns the lowest number that the destination port of an answer may have where it is not known
 // (Packet.DstPort 0): the client's socket got it, or, until that is undone, the translation of its source. Clients
-// beyond the node are taken to choose theirs as the node does.
+// beyond the node are taken to choose theirs as the node does. That of other packets may be any.
 func LowestPort(c *netfilter.Context) uint16 {
-	if p := c.Packet; p.Turn == netfilter.Reply && !p.Addressed() {
+	if !c.Packet.Turn.Answers() {
+		return 0
+	}
+	if p := c.Packet; p.Turn.Answers() && !p.Addressed() {
 		return translatedPort
 	}
 	if first, _, known := c.Host.LocalPorts(); known || first != 0 {

@@ -241,7 +241,7 @@ func (w *Walker) clear(k *class, back *Packet, local bool, to string) bool {
 	x := w.passage(k)
 	back.Mark = x.mark
 	if k.turn == Later && k.hook == Prerouting { // with another mark than the first packet
-		if drop, _ := w.host.ReversePath(query(back)); drop != (host.Reverse{}) {
+		if drop, _ := w.host.ReversePath(query(back)); drop.Drops() || drop.Unsure != "" {
 			return false
 		}
 	}

@@ -134,6 +134,37 @@ func (n *Network) reversePath(q Query, mode int) (drop Reverse, known bool) {
 	return Reverse{Setting: "on", Route: why, Strict: !n.has4(q.In)}, true
 }
 
+// OwnSource tells whether the kernel drops a packet that came in by q.In because the route to its source is one of the
+// type local, and accept_local is not set for the interface or for all: whatever rp_filter is (fib_validate_source in
+// net/ipv4/fib_frontend.c, which asks the routes once somebody has added such a route or a routing rule). q is that of
+// ReversePath. Nothing is claimed where the route back is not known.
+func (n *Network) OwnSource(q Query) Reverse {
+	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
+	if !q.Src.Is4() || q.In == "lo" {
+		return Reverse{}
+	}
+	back, ok := n.reverse(q)
+	if !ok {
+		return Reverse{}
+	}
+	r := n.Lookup(back)
+	if !r.Known || r.Type != RouteLocal {
+		return Reverse{}
+	}
+	all, own, ok := n.settings(q.In, "accept_local")
+	switch {
+	case !ok:
+		return Reverse{Unsure: "the route back to " + q.Src.String() + " is of the type local, and net/ipv4/conf/" + q.In +
+			"/accept_local was not collected"}
+	case all.value != 0 || own.value != 0:
+		return Reverse{}
+	}
+	return Reverse{
+		Setting: all.text + ", " + own.text, Refused: true, By: r.By,
+		Route: "the route back to " + q.Src.String() + " is of the type local" + decided(r.By),
+	}
+}
+
 // reverse returns the query of the route back: of a packet from the destination to the source that comes in by the
 // interface by which this one leaves, or from the node itself. The mark is used only where src_valid_mark is set for
 // the interface or for all.

@@ -42,6 +42,9 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) obst
 		return obstacle{}
 	}
 	in, certain := p.answersBy(end)
+	if own := p.net.OwnSource(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true}); own != (host.Reverse{}) {
+		return p.takenForOwn(&own, certain)
+	}
 	drop, _ := p.net.ReversePath(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true})
 	var out obstacle
 	switch {
@@ -58,6 +61,18 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) obst
 		p.filterRemedy(&out, &drop, in)
 	}
 	return out
+}
+
+// takenForOwn: the endpoint's answer has a source that the node takes for an address of its own.
+func (p *pathCase) takenForOwn(own *host.Reverse, certain bool) obstacle {
+	if !own.Drops() {
+		return obstacle{evidence: []string{own.Unsure}, may: true, doubt: answerDoubted}
+	}
+	return obstacle{
+		evidence: []string{own.Setting + "; " + own.Route}, may: !certain, remedy: p.withoutRoute(own.By),
+		message: "the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: " +
+			"by the route back to the endpoint it takes the endpoint's address for its own",
+	}
 }
 
 // answerFilteredByMark walks the answer up to where it is routed.

@@ -59,6 +59,7 @@ func TestFaults(t *testing.T) {
 	)
 	long := slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
+		settingFaults(),
 	)
 	for _, list := range []struct {
 		faults []fault

@@ -137,7 +137,7 @@ func silent(n *Node, dev string, address, asker netip.Addr) string {
 		return why
 	}
 	drop, known := n.Host.ReversePath(host.Query{Dst: address, Src: asker, In: dev, Bare: true})
-	if known && drop != (host.Reverse{}) {
+	if known && drop.Drops() {
 		return "the reverse path filter of " + dev + " (" + drop.Setting + "): " + drop.Route
 	}
 	return ""

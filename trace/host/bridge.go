@@ -122,16 +122,16 @@ func (n *Network) MayBridge(dev string) bool {
 	return !known || slices.ContainsFunc(layers, func(l Layer) bool { return l.Bridge != "" })
 }
 
-// Hairpin tells whether a bridge sends a frame back to the port that it came from: by that port's hairpin mode, or
-// because the bridge is promiscuous. port is "" where it is not known which one that is. known is false where ports
-// differ then, or were not collected.
+// Promiscuous tells whether a bridge takes all frames in, beside passing them on: kubelets and the CNI plugin bridge
+// (promiscMode) could set it in place of hairpin mode.
+func (n *Network) Promiscuous(dev string) bool { return n.promiscuous[dev] }
+
+// Hairpin tells whether a bridge sends a frame back to the port that it came from, by that port's hairpin mode. port is
+// "" where it is not known which one that is. known is false where ports differ then, or were not collected.
 func (n *Network) Hairpin(dev, port string) (on, known bool) {
 	b := n.bridges[dev]
-	switch {
-	case b == nil:
+	if b == nil {
 		return false, false
-	case n.promiscuous[dev]:
-		return true, true
 	}
 	if p := b.port(port); p != nil && p.hairpin != nil {
 		return *p.hairpin, true
@@ -142,7 +142,7 @@ func (n *Network) Hairpin(dev, port string) (on, known bool) {
 // WithoutHairpin are the ports of a bridge that it sends no frame back to, where it sends one back to others.
 func (n *Network) WithoutHairpin(dev string) (ports []string) {
 	b := n.bridges[dev]
-	if b == nil || n.promiscuous[dev] || !b.hairpin.differs() {
+	if b == nil || !b.hairpin.differs() {
 		return nil
 	}
 	return b.having(func(p *port) bool { return p.hairpin != nil && !*p.hairpin })

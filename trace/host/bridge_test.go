@@ -26,7 +26,7 @@ func TestBridge(t *testing.T) {
 			"promiscuous",
 			`[{"ifname":"cni0","promiscuity":1},
 				{"ifname":"veth1","master":"cni0",
-				"linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, true, true,
+				"linkinfo":{"info_slave_kind":"bridge","info_slave_data":{"hairpin":false}}}]`, true, false, true,
 		},
 		{
 			"an ip that does not tell",

@@ -177,7 +177,7 @@ func TestReversePath(t *testing.T) {
 		q.In, q.Src, q.Dst = c.in, ip(c.src), ip("10.244.1.7")
 		drop, known := mustParse(t, f).ReversePath(q)
 		got := ""
-		if drop != (Reverse{}) {
+		if drop.Drops() {
 			got = drop.Setting + ": " + drop.Route
 		}
 		if got != c.want || known != c.known {

@@ -95,6 +95,18 @@ func (n *Network) HasSysctls(prefix string) bool {
 	return false
 }
 
+// HasInterfaceSettings tells whether settings of single interfaces were collected, as every helper does: a file without
+// any has those of all alone.
+func (n *Network) HasInterfaceSettings() bool {
+	for key := range n.sysctl {
+		if dev, ok := strings.CutPrefix(key, "net/ipv4/conf/"); ok && !strings.HasPrefix(dev, "all/") &&
+			!strings.HasPrefix(dev, "default/") {
+			return true
+		}
+	}
+	return false
+}
+
 // setting is one that is a number, and it as text: KEY=VALUE.
 type setting struct {
 	value int

@@ -228,9 +228,14 @@ func (p *pathCase) answerRefused(end *netfilter.Outcome, in string, certain bool
 		p.sameBridge(o, end) {
 		return nil
 	}
-	key := p.offFor(in, dst.Is4())
-	if key == "" {
+	key, unread := p.offFor(in, dst.Is4())
+	if key == "" && unread == "" {
 		return nil
+	}
+	if unread != "" {
+		return &netfilter.Uncertain{
+			What: "whether the node forwards them", Why: unread + " was not collected (" + snapshot.SysctlFile + ")",
+		}
 	}
 	return &netfilter.Uncertain{
 		What: "the interface by which they come in",

@@ -33,7 +33,7 @@ var (
 				"veth, a bridge without a port that is up",
 			command{line: "ip -d link", onNode: true},
 		),
-		by: stopped(NoCarrier, (*pathCase).withoutCarrier,
+		by: stopped(NoCarrier, citing((*pathCase).withoutCarrier),
 			"the interface through which packets leave has no carrier: the kernel drops them"),
 	})
 	_ = register(kind{
@@ -45,7 +45,7 @@ var (
 		),
 		by: stopped(
 			WrongNeighbour,
-			(*pathCase).misledByNeighbour,
+			citing((*pathCase).misledByNeighbour),
 			"the neighbour table has a link-layer address for the next hop that is not its own: no host takes the frames",
 		),
 	})
@@ -53,7 +53,7 @@ var (
 		code: NoTunnelEnd, severity: mismatch, scope: onPath,
 		remedy: advice("restart the CNI's pod on {node}: it sets the tunnel's forwarding table (flannel, Calico)",
 			command{line: "bridge fdb show", onNode: true}),
-		by: stopped(NoTunnelEnd, (*pathCase).withoutTunnelEnd,
+		by: stopped(NoTunnelEnd, citing((*pathCase).withoutTunnelEnd),
 			"the tunnel through which packets leave has no entry for the next hop, or leads to another node"),
 	})
 	_ = register(kind{
@@ -71,7 +71,7 @@ var (
 		remedy: advice("change the route to the interface behind which the next hop is; if ARP is off on the interface, "+
 			"turn it on again: ip link set dev IFACE arp on", command{line: "ip route", onNode: true},
 			command{line: "ip -d link", onNode: true}),
-		by: stopped(LeadsNowhere, (*pathCase).discarded,
+		by: stopped(LeadsNowhere, citing((*pathCase).discarded),
 			"the route uses an interface behind which no host receives the packets"),
 	})
 	_ = register(kind{
@@ -94,7 +94,7 @@ var (
 	})
 )
 
-var mayBeTooLarge = stopped(MTUTooSmall, (*pathCase).smallerMTU,
+var mayBeTooLarge = stopped(MTUTooSmall, citing((*pathCase).smallerMTU),
 	"packets leave by an interface, or a route, that takes smaller ones than the pod may send: large ones need ICMP "+
 		"messages to come back to the pod, or are lost")
 

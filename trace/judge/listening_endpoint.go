@@ -18,32 +18,40 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 	if p.want.Action != expect.DNAT {
 		return nil
 	}
-	var out []issue
-	for i := range p.res.Outcomes {
-		end := &p.res.Outcomes[i]
+	at := map[netip.AddrPort]issue{}
+	sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
 		pkt := &end.Packet
-		at := netip.AddrPortFrom(pkt.Dst, pkt.DstPort)
+		to := netip.AddrPortFrom(pkt.Dst, pkt.DstPort)
 		if here, known := p.net.Local(pkt.Dst); !here || !known {
-			continue // where that is not known, one end stands for both
+			return obstacle{} // where that is not known, one end stands for both
 		}
-		if p.placeOf(pkt.Dst).own {
-			continue // it is a pod's, and the node has taken it: EndpointAddressTaken
+		// A pod's address that the node has taken is EndpointAddressTaken.
+		if p.placeOf(pkt.Dst).own || end.End != netfilter.Delivered || !pkt.DNAT && !pkt.Virtual.IsValid() || !p.runs(to) {
+			return obstacle{}
 		}
-		if end.End != netfilter.Delivered || !end.Certain || !pkt.DNAT && !pkt.Virtual.IsValid() || !p.runs(at) ||
-			slices.ContainsFunc(out, func(o issue) bool { return o.subject == at.String() }) {
-			continue
-		}
-		s, found := endtoend.OnNode(p.State, pkt.Proto, at)
+		s, found := endtoend.OnNode(p.State, pkt.Proto, to)
 		if !found {
-			continue
+			return obstacle{}
 		}
-		out = append(out, issue{
-			code: s.Code, subject: at.String(), endpoints: []string{at.String()}, expected: describe(p.want),
+		is := issue{
+			code: s.Code, subject: to.String(), endpoints: []string{to.String()}, expected: describe(p.want),
 			actual: "nothing listens", message: s.Message, evidence: s.Evidence,
-		})
-		if s.Evidence == nil {
-			out[len(out)-1].evidence = say("ss: nothing has the address " + addressText(at))
 		}
+		if is.evidence == nil {
+			is.evidence = say("ss: nothing has the address " + addressText(to))
+		}
+		at[to] = is
+		return stoppedBy(is.evidence[0].Text)
+	})
+	var out []issue
+	for i := range sure {
+		to := sure[i].to()
+		if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == to.String() }) {
+			out = append(out, at[to])
+		}
+	}
+	if len(sure) == 0 && len(may) > 0 {
+		return p.doubted(at[may[0].to()], may)
 	}
 	return out
 }}

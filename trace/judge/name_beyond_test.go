@@ -49,8 +49,11 @@ func (w *nameCase) withServer(listens string) map[string]string {
 		merge(snapshot.RouteFile, object{"dst": pod.address, "dev": pod.dev, "scope": "link", "flags": []string{}})
 	}
 	// It also answers for the others of the pods' subnet.
-	w.files[snapshot.SysctlFile] = append(w.files[snapshot.SysctlFile],
-		"net/ipv4/conf/vethcli/proxy_arp=1\nnet/ipv4/conf/vethdns/proxy_arp=1\n"...)
+	for _, dev := range []string{"vethcli", "vethdns"} {
+		for _, line := range [][2]string{{"proxy_arp", "1"}, {"forwarding", "1"}, {"rp_filter", "0"}} {
+			w.set("net/ipv4/conf/"+dev+"/"+line[0], line[1])
+		}
+	}
 	link := func(peer string) string {
 		return `[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"]},{"ifindex":2,"ifname":"eth0","link_index":` +
 			peer + `,"link_netnsid":0,"flags":["BROADCAST","UP","LOWER_UP"],"linkinfo":{"info_kind":"veth"}}]`

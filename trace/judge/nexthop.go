@@ -367,7 +367,7 @@ func (p *pathCase) sameOwner(h hop, mac string) bool {
 
 // routedByNode says so of what gets there all the same.
 var routedByNode = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
-	out := stopped(RoutedByNode, (*pathCase).byAnotherNode,
+	out := stopped(RoutedByNode, citing((*pathCase).byAnotherNode),
 		"the route to the endpoint leads by a Node that it is not on").path(p)
 	for i := range out {
 		out[i].expected, out[i].actual = "", ""

@@ -5,6 +5,7 @@ package judge
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -39,21 +40,31 @@ func otherBridge(p *pathCase) []issue {
 			return []issue{p.atOtherBridge(p.cluster.podNames[o.Address], nil, m)}
 		}
 	}
-	var out []issue
-	for i := range p.res.Outcomes {
-		end := &p.res.Outcomes[i]
-		if end.End != netfilter.Sent || !end.Certain || !end.Packet.DNAT || end.Packet.NextHop.IsValid() ||
+	at := map[netip.AddrPort]*misport{}
+	sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+		if end.End != netfilter.Sent || !end.Packet.DNAT || end.Packet.NextHop.IsValid() ||
 			!p.net.Bridge(end.Packet.Out) || !p.local(end.Packet.Dst) {
-			continue
+			return obstacle{}
 		}
-		to := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort).String()
 		m := p.apart(hop{end.Packet.Out, end.Packet.Dst})
 		if m == nil && client && !end.Packet.SNAT {
 			m = p.strangers(o, end)
 		}
-		if m != nil {
-			out = append(out, p.atOtherBridge(to, []string{to}, m))
+		if m == nil {
+			return obstacle{}
 		}
+		at[netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)] = m
+		return stoppedBy(m.evidence...)
+	})
+	var out []issue
+	for i := range sure {
+		to := sure[i].to()
+		if !slices.ContainsFunc(out, func(x issue) bool { return x.subject == to.String() }) {
+			out = append(out, p.atOtherBridge(to.String(), []string{to.String()}, at[to]))
+		}
+	}
+	if len(sure) == 0 && len(may) > 0 {
+		return p.doubted(p.atOtherBridge("", nil, at[may[0].to()]), may)
 	}
 	return out
 }

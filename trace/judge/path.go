@@ -69,15 +69,17 @@ type pathCase struct {
 	entered bool                // the packet is certain to come in by its origin's interface
 	kept    bool                // res.Outcomes is the case's own, and not the walker's
 	room    []netfilter.Outcome // for keep
-	settled bool                // a detector has recognised who else answers
-	several several
-	steps   *walked
-	onward  *[]onward        // what becomes of later packets; nil until that is asked for
-	holes   *[]issue         // what blackHole has found; nil until that is asked for
-	probes  *snapshot.Probes // the connections that were made on the path; nil where none were
-	verdict report.Verdict   // so far; from stageVerdict on
-	unsaid  string           // what would be wrong if all tables were read; "" for nothing
-	found   []report.Finding
+	// unsettled: something may stop packets (stoppedEnds).
+	unsettled bool
+	settled   bool // a detector has recognised who else answers
+	several   several
+	steps     *walked
+	onward    *[]onward        // what becomes of later packets; nil until that is asked for
+	holes     *[]issue         // what blackHole has found; nil until that is asked for
+	probes    *snapshot.Probes // the connections that were made on the path; nil where none were
+	verdict   report.Verdict   // so far; from stageVerdict on
+	unsaid    string           // what would be wrong if all tables were read; "" for nothing
+	found     []report.Finding
 }
 
 // start is how a packet enters the node on its path from an origin to a frontend.

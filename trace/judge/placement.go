@@ -66,25 +66,24 @@ func misplaced(
 		if p.want.Action != expect.DNAT {
 			return nil
 		}
-		var out []issue
-		for i := range p.res.Outcomes {
-			end := &p.res.Outcomes[i]
-			if !end.Certain || !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
-				continue
+		sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+			if !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
+				return obstacle{}
 			}
 			evidence, fix := at(p, end)
-			if evidence == nil {
-				continue
+			return obstacle{evidence: evidence, remedy: report.Remedy{Text: remedy, Commands: fix}}
+		})
+		var out []issue
+		like := issue{code: code, expected: describe(p.want), actual: actual, message: message}
+		for i := range sure {
+			is := p.stoppedAt(like, sure[i:i+1])
+			if !slices.ContainsFunc(out, func(o issue) bool { return o.subject == is.subject }) {
+				out = append(out, is)
 			}
-			to := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort).String()
-			if slices.ContainsFunc(out, func(o issue) bool { return o.subject == to }) {
-				continue
-			}
-			out = append(out, issue{
-				code: code, subject: to, endpoints: []string{to}, expected: describe(p.want), actual: actual,
-				message: message, evidence: say(evidence...),
-				remedy: report.Remedy{Text: remedy, Commands: fix},
-			})
+		}
+		if len(sure) == 0 && len(may) > 0 {
+			like.remedy = may[0].remedy
+			return p.doubted(like, may)
 		}
 		return out
 	}}

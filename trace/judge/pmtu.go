@@ -4,7 +4,6 @@ package judge
 
 import (
 	"fmt"
-	"net/netip"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -37,36 +36,43 @@ func (p *pathCase) findHoles() []issue {
 	if p.want.Action != expect.DNAT || p.want.Unsure != "" || o.Kind != expect.FromPod {
 		return nil
 	}
-	var is *issue
-	for i := range len(p.res.Outcomes) {
-		end := p.res.Outcomes[i] // a walk uses the memory of the list
-		if end.End != netfilter.Sent || !end.Certain || !end.Packet.DNAT || end.Packet.Virtual.IsValid() ||
+	var like issue
+	sure, may := p.stoppedEnds(func(e *netfilter.Outcome) obstacle {
+		end := *e // a walk uses the memory of the list
+		if end.End != netfilter.Sent || !end.Packet.DNAT || end.Packet.Virtual.IsValid() ||
 			end.Packet.Clamped || end.Packet.Family == netfilter.IPv4 && end.Packet.Proto != netfilter.TCP {
-			continue // datagrams of IPv4 may be cut on their way
+			return obstacle{} // datagrams of IPv4 may be cut on their way
 		}
 		evidence := p.smallerMTU(o, &end)
 		if evidence == nil {
-			continue
+			return obstacle{}
 		}
 		where, why := p.messageLost(&end)
 		if why == "" {
-			continue
+			return obstacle{}
 		}
-		if is == nil {
-			is = &issue{
+		if like.code == "" {
+			like = issue{
 				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
 				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: connections "+
 					"hang once it sends more than fits into one", why, end.Packet.Out),
 				evidence: append([]report.Evidence{cite(where)}, say(evidence...)...),
 			}
 		}
-		is.endpoints = append(is.endpoints, addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)))
+		return stoppedBy(evidence...)
+	})
+	if len(sure) == 0 {
+		if len(may) == 0 {
+			return nil
+		}
+		return p.doubted(like, may)
 	}
-	if is == nil {
-		return nil
+	for i := range sure {
+		to := sure[i].to()
+		like.endpoints = union(like.endpoints, []string{addressText(to)})
 	}
-	is.subject = cut(is.endpoints, 4)
-	return []issue{*is}
+	like.subject = cut(like.endpoints, 4)
+	return []issue{like}
 }
 
 // messageLost says why the message that a packet was too large does not come back to the pod, as far as that is

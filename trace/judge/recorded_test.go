@@ -109,7 +109,15 @@ func reportRecorded(
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f, edit)
+	return f, judgeFault(t, filepath.Join(filepath.Dir(file), "healthy"), f, edit, asked...)
+}
+
+// judgeFault judges a fault of a healthy snapshot.
+func judgeFault(
+	t *testing.T, healthy string, f *faultdata.Fault, edit map[string]func(string) string, asked ...func(*Request),
+) *report.NodeReport {
+	t.Helper()
+	c, n := openFault(t, healthy, f, edit)
 	host, _, err := net.SplitHostPort(f.Frontend)
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +131,7 @@ func reportRecorded(
 		more(&req)
 	}
 	r := Files(c, n, req)
-	return f, &r
+	return &r
 }
 
 // openFault is the healthy snapshot with a fault's changes, and those of edit.

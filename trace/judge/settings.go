@@ -3,11 +3,9 @@
 package judge
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
-	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -20,7 +18,6 @@ const (
 	RouteLocalnetOff   = "RouteLocalnetOff"
 	BridgeNetfilterOff = "BridgeNetfilterOff"
 	HairpinOff         = "HairpinOff"
-	ReversePathFilter  = "ReversePathFilter"
 	PortsIsolated      = "PortsIsolated"
 	BridgePortUnknown  = "BridgePortUnknown"
 )
@@ -37,7 +34,6 @@ var (
 			(*pathCase).notForwarded,
 			"the node does not forward packets, or not the endpoint's answers: translated packets that pass through the node "+
 				"are dropped",
-			(*pathCase).forward,
 		),
 	})
 	_ = register(kind{
@@ -88,79 +84,70 @@ var (
 			"client and endpoint are on the same bridge, and it forwards nothing between isolated ports"),
 	})
 	_ = register(kind{code: BridgePortUnknown, severity: note, scope: onPath, by: portUnsure})
-	_ = register(kind{
-		code:     ReversePathFilter,
-		severity: mismatch,
-		scope:    onPath,
-		remedy: advice(
-			"let requests and answers use the same interface (a route or rule on {node}: ip rule, ip route); or, where " +
-				"it is meant to differ, set the filter to loose mode (2; the larger of the interface's and of all counts)",
-		),
-		issues: []string{"cilium/cilium#13130", "cilium/cilium#19761", "cloudnativelabs/kube-router#812"},
-		by: stopped(ReversePathFilter, (*pathCase).answerFiltered,
-			"the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: the "+
-				"route back to the endpoint uses another interface",
-			func(_ *pathCase, _ *expect.Origin, end *netfilter.Outcome) string {
-				return "net/ipv4/conf/" + end.Packet.Out + "/rp_filter=2"
-			}),
-	})
 )
 
 // stopped makes the detector of a setting. stops tells whether it stops a packet that leaves the node for an endpoint,
-// and cites the setting; what was not collected stops nothing. fix is the setting that would let it pass, as sysctl
-// takes it.
+// and cites the setting.
 func stopped(
-	code string,
-	stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) (evidence []string),
-	message string,
-	fix ...func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) string,
+	code string, stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle, message string,
 ) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		if p.want.Action != expect.DNAT {
 			return nil
 		}
-		var endpoints, evidence, set []string
-		for i := range p.res.Outcomes {
-			end := &p.res.Outcomes[i]
-			if end.End != netfilter.Sent || !end.Packet.DNAT || !end.Certain {
-				continue
+		sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+			if end.End != netfilter.Sent || !end.Packet.DNAT {
+				return obstacle{}
 			}
-			why := stops(p, &p.want.Origin, end)
-			if len(why) == 0 {
-				continue
+			return stops(p, &p.want.Origin, end)
+		})
+		k := kinds[code]
+		if len(sure) == 0 && k.severity != mismatch {
+			sure, may = slices.DeleteFunc(may, func(e stoppedEnd) bool { return e.evidence == nil || !e.end.Certain }), nil
+		}
+		like := issue{code: code, expected: describe(p.want), actual: "does not arrive", message: message}
+		if len(sure) == 0 {
+			if len(may) == 0 {
+				return nil
 			}
-			endpoints = append(endpoints, netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort).String())
-			for _, line := range why {
-				if !slices.Contains(evidence, line) {
-					evidence = append(evidence, line)
-				}
-			}
-			for _, f := range fix {
-				if s := f(p, &p.want.Origin, end); !slices.Contains(set, s) {
-					set = append(set, s)
-				}
-			}
+			return p.doubted(like, may)
 		}
-		if len(endpoints) == 0 {
-			return nil
+		var out []issue
+		for len(sure) > 0 {
+			said := sure[0].message
+			same := func(e stoppedEnd) bool { return e.message == said }
+			out = append(out, p.stoppedAt(like, slices.DeleteFunc(slices.Clone(sure), func(e stoppedEnd) bool {
+				return !same(e)
+			})))
+			sure = slices.DeleteFunc(sure, same)
 		}
-		is := issue{
-			code:      code,
-			subject:   cut(endpoints, 4),
-			endpoints: endpoints,
-			expected:  describe(p.want),
-			actual:    "does not arrive",
-			message:   message,
-			evidence:  say(evidence...),
-		}
-		if set != nil {
-			is.remedy = p.advise(kinds[code].remedy, &is)
-			is.remedy.Commands = append(is.remedy.Commands, report.Command{
-				Line: report.ShellLine(append([]string{"sysctl", "-w"}, set...)...), Node: p.Name,
-			})
-		}
-		return []issue{is}
+		return out
 	}}
+}
+
+// stoppedAt is the issue of ends at which packets are stopped in the same manner.
+func (p *pathCase) stoppedAt(is issue, at []stoppedEnd) issue {
+	var evidence, set []string
+	for i := range at {
+		e := &at[i]
+		is.endpoints = union(is.endpoints, []string{e.to().String()})
+		evidence, set = union(evidence, e.evidence), union(set, e.set)
+	}
+	is.subject, is.evidence = cut(is.endpoints, 4), say(evidence...)
+	if at[0].message != "" {
+		is.message = at[0].message
+	}
+	is.remedy = at[0].remedy
+	if set == nil {
+		return is
+	}
+	if is.remedy.IsZero() {
+		is.remedy = p.advise(kinds[is.code].remedy, &is)
+	}
+	is.remedy.Commands = append(slices.Clip(is.remedy.Commands), report.Command{
+		Line: report.ShellLine(append([]string{"sysctl", "-w"}, set...)...), Node: p.Name,
+	})
+	return is
 }
 
 // isOff tells whether a setting was collected and is 0.
@@ -169,145 +156,118 @@ func (n *node) isOff(key string) bool {
 	return ok && v == "0"
 }
 
-// notForwarded tells whether the node forwards neither the packet nor, where its interface is certain, the answer. What
-// a bridge sends back to where it came from it need not forward (br_nf_pre_routing_finish in
-// net/bridge/br_netfilter_hooks.c).
-func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) []string {
-	key, in := p.forwardingOff(o, end)
-	switch {
-	case key == "":
-		return nil
-	case in != o.Iface:
-		return []string{key + "=0", "the endpoint's answer comes in by " + in}
-	}
-	return []string{key + "=0"}
-}
-
-// forward is the setting that lets the node forward. net/ipv4/ip_forward turns on all interfaces, but only when it
-// changes (ipv4_doint_and_flush and devinet_sysctl_forward in net/ipv4/devinet.c).
-func (p *pathCase) forward(o *expect.Origin, end *netfilter.Outcome) string {
-	if key, _ := p.forwardingOff(o, end); !end.Packet.Dst.Is4() || !p.isOff(forward4) {
-		return key + "=1"
-	}
-	return forward4 + "=1"
-}
-
 const forward4 = "net/ipv4/ip_forward"
 
-// forwardingOff returns the setting by which the packet is not forwarded, or the answer, and the interface by which
-// that one comes in; "" for none.
-func (p *pathCase) forwardingOff(o *expect.Origin, end *netfilter.Outcome) (key, in string) {
-	if o.Kind == expect.FromNode || p.sameBridge(o, end) {
+// notForwarded tells whether the node does not forward the packet or, where its interface is certain, the answer.
+func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) obstacle {
+	var doubt obstacle
+	v4 := end.Packet.Dst.Is4()
+	for _, x := range p.forwardedFrom(o, end) {
+		key, unread := p.offFor(x.in, v4)
+		if unread != "" {
+			doubt.unread = unread
+		}
+		if key == "" {
+			continue
+		}
+		out := stoppedBy(key + "=0")
+		if x.in != o.Iface {
+			out.evidence = append(out.evidence, "the endpoint's answer comes in by "+x.in)
+		}
+		if out.set = []string{key + "=1"}; v4 && p.isOff(forward4) {
+			// It turns on all interfaces, but only when it changes (ipv4_doint_and_flush and devinet_sysctl_forward in
+			// net/ipv4/devinet.c).
+			out.set = []string{forward4 + "=1"}
+		}
+		if out.may = x.may; !x.may {
+			return out
+		}
+		doubt = out
+	}
+	return doubt
+}
+
+// arrival is an interface by which packets come in that the node must forward.
+type arrival struct {
+	in  string
+	may bool // or that the bridge sends on, which is not known
+}
+
+// forwardedFrom are the interfaces by which the node must forward the request and the answer. What IPVS has scheduled
+// came for an address of the node, and is sent as the node's own (ip_vs_nat_xmit in net/netfilter/ipvs/ip_vs_xmit.c). A
+// bridge of IPv6 forwards what it has translated without asking; one of IPv4 has it routed first, which asks
+// (ip_route_input_slow from br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c: what is not forwarded has a
+// route that leads to no bridge). An answer to a neighbour never comes to the node.
+func (p *pathCase) forwardedFrom(o *expect.Origin, end *netfilter.Outcome) (out []arrival) {
+	if o.Kind == expect.FromNode {
+		return nil
+	}
+	v4, by := end.Packet.Dst.Is4(), p.bridged(o, end)
+	if !end.Packet.Virtual.IsValid() && (v4 || !by.request || !by.known) {
+		out = append(out, arrival{o.Iface, !v4 && by.request})
+	}
+	in, certain := p.answersBy(end)
+	switch {
+	case !certain, netfilter.IsUnknown(in), in == "", p.sameBridge(o, end) && p.neighbours(o, end):
+		return out
+	case v4 || !by.answer || !by.known:
+		if x := (arrival{in, !v4 && by.answer}); !slices.Contains(out, x) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// offFor returns the setting by which packets that come in by an interface are not forwarded, or the one that was not
+// collected and tells. ip_route_input_slow (net/ipv4/route.c) asks that interface, which follows ip_forward;
+// ip6_forward (net/ipv6/ip6_output.c) asks conf/all and, since Linux 6.17, force_forwarding of the interface. Where no
+// setting of an interface was collected, ip_forward stands for it.
+func (p *pathCase) offFor(in string, v4 bool) (off, unread string) {
+	key, instead := "net/ipv6/conf/all/forwarding", ""
+	if v4 {
+		key, instead = "net/ipv4/conf/"+in+"/forwarding", forward4
+	} else if v, ok := p.net.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
 		return "", ""
 	}
-	v4 := end.Packet.Dst.Is4()
-	if key = p.offFor(o.Iface, v4); key != "" {
-		return key, o.Iface
-	}
-	if in, certain := p.answersBy(end); certain && in != o.Iface && in != netfilter.UnknownIface {
-		return p.offFor(in, v4), in
+	switch v, ok := p.net.Sysctl(key); {
+	case ok && v == "0":
+		return key, ""
+	case ok:
+		return "", ""
+	case !netfilter.IsUnknown(in) && p.net.HasInterfaceSettings():
+		return "", key
+	case p.Reading(snapshot.SysctlFile).State == nodestate.Partial:
+		return "", "" // the interface may have a setting of its own in the part that is missing
+	case instead != "" && p.isOff(instead):
+		return instead, ""
 	}
 	return "", ""
 }
 
-// offFor returns the setting by which packets that come in by an interface are not forwarded. ip_route_input_slow
-// (net/ipv4/route.c) asks that interface, which follows ip_forward; ip6_forward (net/ipv6/ip6_output.c) asks conf/all
-// and, since Linux 6.17, force_forwarding of the interface.
-func (p *pathCase) offFor(in string, v4 bool) string {
-	keys := []string{"net/ipv6/conf/all/forwarding"}
-	if v4 {
-		keys = []string{"net/ipv4/conf/" + in + "/forwarding", forward4}
-	} else if v, ok := p.net.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
-		return ""
-	}
-	for _, key := range keys {
-		if v, ok := p.net.Sysctl(key); ok {
-			if v == "0" {
-				return key
-			}
-			return ""
-		}
-		if p.Reading(snapshot.SysctlFile).State == nodestate.Partial {
-			return "" // the interface may have a setting of its own in the part that is missing
-		}
-	}
-	return ""
-}
-
 // martian: __mkroute_output (net/ipv4/route.c) refuses a loopback source on any other interface, unless route_localnet
 // is set there or for all.
-func (p *pathCase) martian(o *expect.Origin, end *netfilter.Outcome) []string {
+func (p *pathCase) martian(o *expect.Origin, end *netfilter.Outcome) obstacle {
 	pkt := &end.Packet
-	out := "net/ipv4/conf/" + pkt.Out + "/route_localnet"
 	if o.Kind != expect.FromNode || !pkt.OrigSrc.IsLoopback() || !pkt.Dst.Is4() || pkt.Out == "lo" ||
-		!p.isOff("net/ipv4/conf/all/route_localnet") ||
-		!p.isOff(out) {
-		return nil
+		netfilter.IsUnknown(pkt.Out) {
+		return obstacle{}
 	}
-	return []string{"net/ipv4/conf/all/route_localnet=0, " + out + "=0"}
-}
-
-// answerFiltered asks [host.Network.ReversePath] of the endpoint's answer. It is certain to come in by the interface
-// that the packet left by where the endpoint is a pod of this node, and where it goes to an address of that interface.
-// When the kernel routes it, the client's own address is its destination again; its mark is not known.
-func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) []string {
-	pkt := &end.Packet
-	if pkt.Out == netfilter.UnknownIface ||
-		pkt.Out == o.Iface && !pkt.SNAT { // an answer to a neighbour may be bridged, and is not routed then
-		return nil
-	}
-	if _, certain := p.answersBy(end); !certain {
-		return nil
-	}
-	drop, _ := p.net.ReversePath(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: pkt.Out, AnyMark: true})
-	if drop == (host.Reverse{}) {
-		return nil
-	}
-	return []string{drop.Setting + "; " + drop.Route}
-}
-
-// sameBridge tells whether a packet of a pod leaves by the bridge that it came in by.
-func (p *pathCase) sameBridge(o *expect.Origin, end *netfilter.Outcome) bool {
-	return o.Kind == expect.FromPod && end.Packet.Out == o.Iface && p.net.Bridge(o.Iface)
-}
-
-// pastTheRules: [host.Network.BridgeCalls]. The setting does not exist where br_netfilter is not loaded.
-func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) []string {
-	key := "net/bridge/bridge-nf-call-iptables"
-	if !end.Packet.Dst.Is4() {
-		key = "net/bridge/bridge-nf-call-ip6tables"
-	}
-	if !p.sameBridge(o, end) || end.Packet.SNAT {
-		return nil
-	}
-	if on, known := p.net.BridgeCalls(o.Iface, end.Packet.Dst.Is4()); known {
-		if on {
-			return nil
+	all, own := "net/ipv4/conf/all/route_localnet", "net/ipv4/conf/"+pkt.Out+"/route_localnet"
+	unread := ""
+	for _, key := range []string{all, own} {
+		switch v, ok := p.net.Sysctl(key); {
+		case ok && v != "0":
+			return obstacle{}
+		case !ok && !p.net.HasInterfaceSettings():
+			return obstacle{}
+		case !ok:
+			unread = key
 		}
-		return []string{key + "=0"}
 	}
-	// The settings of connection tracking come behind those of bridges in the file: with them it is not cut off before.
-	if _, there := p.net.Sysctl(key); !there && p.ListsUnread() && p.net.HasSysctls("net/netfilter/") &&
-		p.Reading(snapshot.SysctlFile).State == nodestate.Whole {
-		return []string{key + " does not exist: br_netfilter is not loaded"}
+	if unread != "" {
+		return obstacle{unread: unread}
 	}
-	return nil
-}
-
-// notSentBack: should_deliver (net/bridge/br_forward.c) sends a frame back to its port in hairpin mode only. A bridge
-// in promiscuous mode hands the packet to the node, which routes it.
-func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) []string {
-	if !p.sameBridge(o, end) || end.Packet.Dst != o.Address {
-		return nil
-	}
-	port := p.net.Port(o.Iface, o.Address)
-	switch on, known := p.net.Hairpin(o.Iface, port); {
-	case !known || on:
-		return nil
-	case port != "":
-		return []string{"bridge -d link show dev " + port + ": hairpin off (the pod's port of " + o.Iface + ")"}
-	}
-	return []string{"no port of " + o.Iface + " is in hairpin mode"}
+	return stoppedBy(all + "=0, " + own + "=0")
 }
 
 // turnedOn adds the command that turns hairpin mode on, where the pod's port is known.
@@ -326,22 +286,6 @@ func turnedOn(d *detector) *detector {
 		return out
 	}
 	return d
-}
-
-// isolated: should_deliver (net/bridge/br_private.h, br_skb_isolated) lets nothing through from one isolated port to
-// another.
-func (p *pathCase) isolated(o *expect.Origin, end *netfilter.Outcome) []string {
-	if !p.sameBridge(o, end) {
-		return nil
-	}
-	from, to := p.net.Port(o.Iface, o.Address), p.net.Port(o.Iface, end.Packet.Dst)
-	switch on, known := p.net.Isolated(o.Iface, from, to); {
-	case !known || !on:
-		return nil
-	case from != "" && to != "":
-		return []string{"ports " + from + " and " + to + " of " + o.Iface + " are isolated"}
-	}
-	return []string{"all ports of " + o.Iface + " for pods are isolated"}
 }
 
 // portUnsure makes a path Unknown on which the settings of a bridge's ports differ: which one is the pod's is not
@@ -368,7 +312,8 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 			return p.portDoubted(h.dev, "the bridge does not know behind which port "+h.ip.String()+
 				" is, and by these ports of "+h.dev+" it sends only what it knows to be there: ", ports)
 		}
-		if !p.sameBridge(o, end) {
+		by := p.bridged(o, end)
+		if !by.request && !by.answer {
 			continue
 		}
 		what := ""

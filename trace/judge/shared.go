@@ -31,6 +31,9 @@ var certain = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
 		p.verdict = report.Unknown
 		out = append(out, p.brokenRule()...)
 	}
+	if p.unsettled && p.verdict != report.Mismatch {
+		p.verdict = report.Unknown
+	}
 	out = append(out, p.notAll()...)
 	switch {
 	case p.verdict == report.Mismatch:

@@ -135,7 +135,7 @@ func (w *Walker) fromPrerouting(in branch) {
 		}
 		toRoute = w.take(Forward, b, w.route(&b.pkt), toRoute)
 	}
-	local, toForward := w.byRoute(slices.DeleteFunc(toRoute, w.filtered))
+	local, toForward := w.byRoute(w.filtered(toRoute))
 	w.finish(w.hook(Input, local, false), Delivered)
 	w.finish(w.goOut(w.hook(Postrouting, w.resend(), false)), Sent)
 	toForward = w.bridgeOn(leave(toForward))

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -231,7 +232,7 @@ func sameResult(a, b *Result) bool {
 		slices.EqualFunc(a.Outcomes, b.Outcomes, func(x, y Outcome) bool {
 			p := x.P
 			x.P = y.P
-			return x == y && near(p, y.P)
+			return reflect.DeepEqual(x, y) && near(p, y.P)
 		}) &&
 		slices.EqualFunc(a.Steps, b.Steps, func(x, y Step) bool {
 			p := x.P

@@ -56,7 +56,26 @@ func (w *Walker) mergeEnds(bs []branch) []branch {
 		x.NextHop, x.route = y.NextHop, y.route
 		return arrived(a.end) == arrived(b.end) && x == y
 	}
-	return w.mergeBy(bs, false, func(a, b *branch) bool { return same(a, b) && joinEnds(a, b) })
+	return w.mergeBy(bs, false, func(a, b *branch) bool {
+		if !same(a, b) || !joinEnds(a, b) {
+			return false
+		}
+		a.also(b)
+		return true
+	})
+}
+
+// also keeps the ways of a branch that is joined, where that was sent.
+func (b *branch) also(gone *branch) {
+	if b.end != Sent || gone.end != Sent {
+		return
+	}
+	own := Way{b.pkt.Out, b.pkt.NextHop}
+	for _, way := range append([]Way{{gone.pkt.Out, gone.pkt.NextHop}}, gone.ways...) {
+		if way != own && !slices.Contains(b.ways, way) {
+			b.ways = append(slices.Clip(b.ways), way)
+		}
+	}
 }
 
 // joinEnds is joinOpposite of ends that are the same for the client. Of two at which the packet is lost, the one that

@@ -178,7 +178,7 @@ func (w *Walker) clear(k *class, back *Packet, local bool, to string) (x passage
 	}
 	back.Mark = x.mark
 	if k.turn == Later && k.hook == Prerouting { // with another mark than the first packet
-		if drop, _ := w.host.ReversePath(query(back)); drop != (host.Reverse{}) {
+		if drop, _ := w.host.ReversePath(query(back)); drop.Drops() || drop.Unsure != "" {
 			return passage{}
 		}
 	}

@@ -55,18 +55,43 @@ func (p *Packet) loopedOutside() bool {
 // martianKey stands for what Walker.martian asks.
 type martianKey struct{}
 
-// filtered ends a branch that the kernel drops where it routes it, for the route back to its source.
-func (w *Walker) filtered(b branch) bool {
-	if !w.opt.Enters || b.pkt.In == UnknownIface {
-		return false
+// filtered ends branches that the kernel drops where it routes them, for the route back to their source, and returns the
+// others. Where that is not known one half of a branch is.
+func (w *Walker) filtered(bs []branch) []branch {
+	if !w.opt.Enters {
+		return bs
 	}
-	drop, _ := w.host.ReversePath(query(&b.pkt))
-	if drop == (host.Reverse{}) {
-		return false
+	passed := bs[:0]
+	for i := range bs {
+		b := bs[i]
+		if b.pkt.In == UnknownIface {
+			passed = append(passed, b)
+			continue
+		}
+		drop, _ := w.host.ReversePath(query(&b.pkt))
+		switch {
+		case drop.Drops():
+			b.why, b.route = drop.Setting, drop.Route
+			w.finish([]branch{b}, Filtered)
+			continue
+		case drop.Unsure != "":
+			var dropped branch
+			dropped, b = w.fork(b, filterKey{b.pkt.In, b.pkt.Src}, Uncertain{
+				What: "whether the reverse path filter of " + b.pkt.In + " lets packets from " + b.pkt.Src.String() + " pass",
+				Why:  drop.Unsure,
+			})
+			dropped.why, dropped.route = drop.Unsure, drop.Unsure
+			w.finish([]branch{dropped}, Filtered)
+		}
+		passed = append(passed, b)
 	}
-	b.why, b.route = drop.Setting, drop.Route
-	w.finish([]branch{b}, Filtered)
-	return true
+	return passed
+}
+
+// filterKey stands for what Walker.filtered asks.
+type filterKey struct {
+	in  string
+	src netip.Addr
 }
 
 // byRoute sorts branches by whether their route is to the node itself; to both where that is not known.

@@ -74,12 +74,21 @@ type Outcome struct {
 	Certain bool // false: only if some of Result.Uncertain turn out in one manner
 	Where   Ref  // what ended it; zero for Sent, Delivered, NoRoute and Filtered
 	// Why says more: what makes it uncertain, or of a Filtered one the setting that drops it.
-	Why   string
-	Route string // of a Filtered one, what is wrong with the route to its source
+	Why string
+	Route string // of a Filtered one, what is wrong with the route to its source, or what is not known of it
 	// By is the routing rule and the route that decided of a NoRoute; zero where there is none for the destination.
 	By host.Decision
+	// Ways are the other ways by which the packet may have left, of one that was Sent by one of several: no rule asks for
+	// it, but settings of the interfaces do.
+	Ways []Way
 
 	yes, no uint64 // the unknowns that have to turn out true, and those that must not (Result.Cases)
+}
+
+// Way is by what a packet leaves: Packet.Out and Packet.NextHop.
+type Way struct {
+	Out     string
+	NextHop netip.Addr
 }
 
 // Uncertain is something that decides between outcomes and that the snapshot does not tell.
@@ -284,6 +293,7 @@ func (w *Walker) result() Result {
 			Why:    b.why,
 			Route:  b.route,
 			By:     b.by,
+			Ways:   b.ways,
 			yes:    b.yes,
 			no:     b.no,
 		}

@@ -49,6 +49,7 @@ const (
 	htmlNodes    = 10  // nodes with their paths
 	htmlRows     = 300 // rows of verify's table
 	htmlBlocks   = 40  // findings, before they are folded to one for each code
+	htmlServices = 100 // Services with a finding of one code
 	htmlList     = 20  // names in a list
 	htmlEvidence = 8   // quoted rules
 	htmlFilter   = 12  // rows of a table, before it gets a field to filter them
@@ -168,14 +169,22 @@ func (t *text) page() *page {
 	default:
 		t.tracePage(p)
 	}
-	blocks := blocksOf(r, r.Kind == report.KindVerify)
+	for i, same := range pageBlocks(r) {
+		p.Blocks = append(p.Blocks, blockOf(fmt.Sprintf("finding-%d", i+1), same, len(r.Nodes) > 1))
+	}
+	return p
+}
+
+// pageBlocks are the findings of a page. Those of verify are of one code and several Services, each with its evidence.
+func pageBlocks(r *report.Report) [][]*block {
+	if r.Kind == report.KindVerify {
+		return bySameCode(byService(r))
+	}
+	blocks := blocksOf(r, false)
 	if len(blocks) > htmlBlocks {
 		blocks = blocksOf(r, true)
 	}
-	for i, b := range blocks {
-		p.Blocks = append(p.Blocks, blockOf(fmt.Sprintf("finding-%d", i+1), b, len(r.Nodes) > 1))
-	}
-	return p
+	return bySameCode(blocks)
 }
 
 func (p *page) service(s *report.ServiceInfo) {

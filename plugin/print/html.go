@@ -50,10 +50,13 @@ const (
 	htmlRows     = 300 // rows of verify's table
 	htmlBlocks   = 40  // findings, before they are folded to one for each code
 	htmlServices = 100 // Services with a finding of one code
-	htmlList     = 20  // names in a list
-	htmlEvidence = 8   // quoted rules
-	htmlFilter   = 12  // rows of a table, before it gets a field to filter them
-	htmlPaper    = 40  // rows of a folded table that is unfolded on paper, where nobody can open it
+	htmlOpen     = 3   // of these, before the rest is folded
+	// htmlPaperParts is up to how many more Services are unfolded on paper.
+	htmlPaperParts = 5
+	htmlList       = 20 // names in a list
+	htmlEvidence   = 8  // quoted rules
+	htmlFilter     = 12 // rows of a table, before it gets a field to filter them
+	htmlPaper      = 40 // rows of a folded table that is unfolded on paper, where nobody can open it
 )
 
 // page is what the template fills in.
@@ -77,7 +80,7 @@ type page struct {
 	MoreNodes  []string // in words
 	Tables     []*htmlTable
 	MorePaths  int
-	Blocks     []htmlBlock
+	Blocks     []*htmlBlock
 }
 
 // badge is a verdict or a status: a class for its colour, a symbol, and words.
@@ -132,7 +135,7 @@ func (t *text) page() *page {
 		Policy: htmlPolicy, Style: template.CSS(htmlStyle), Script: template.JS(htmlScript), //nolint:gosec // our own
 		Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest),
 	}
-	if r.Kind == report.KindTrace {
+	if r.Kind != report.KindMode {
 		p.Impact = plaintext.Clean(report.Impact(r))
 	}
 	if !t.view.Keep.IsZero() {

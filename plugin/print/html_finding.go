@@ -15,6 +15,7 @@ type htmlBlock struct {
 	Verdict   badge
 	Code      string
 	Parts     []htmlPart
+	Folded    []htmlPart // more of them
 	MoreParts int
 	Fixes     []remedy
 	MoreFixes int
@@ -22,9 +23,13 @@ type htmlBlock struct {
 	Page      string // the address of what explains the code
 }
 
+// FewFolded tells whether the folded parts are unfolded on paper, where nobody can open them.
+func (b *htmlBlock) FewFolded() bool { return len(b.Folded) <= htmlPaperParts }
+
 // htmlPart is what a finding is true of: all of it, or one of several Services, each with its own evidence.
 type htmlPart struct {
 	Service      string // of several
+	Guilty       bool   // the finding is due to its evidence
 	Of, On       []string
 	Nodes        []string
 	MoreOf       int
@@ -46,9 +51,9 @@ type remedy struct {
 }
 
 // blockOf makes a finding ready for the page. blocks are of one code; several are of as many Services.
-func blockOf(id string, blocks []*block, severalNodes bool) htmlBlock {
+func blockOf(id string, blocks []*block, severalNodes bool) *htmlBlock {
 	b := blocks[0]
-	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code)}
+	h := &htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code)}
 	if h.Code != "" {
 		h.Page = report.PageOf(h.Code)
 	}
@@ -61,7 +66,11 @@ func blockOf(id string, blocks []*block, severalNodes bool) htmlBlock {
 		if len(blocks) > 1 {
 			part.Service = plaintext.Clean(of.service)
 		}
-		h.Parts = append(h.Parts, part)
+		if i < htmlOpen {
+			h.Parts = append(h.Parts, part)
+		} else {
+			h.Folded = append(h.Folded, part)
+		}
 	}
 	for _, l := range b.links {
 		x := link{Text: plaintext.Clean(l)}
@@ -82,7 +91,7 @@ func blockOf(id string, blocks []*block, severalNodes bool) htmlBlock {
 }
 
 func partOf(b *block, severalNodes bool) htmlPart {
-	h := htmlPart{Why: plaintext.Clean(b.why())}
+	h := htmlPart{Why: plaintext.Clean(b.why()), Guilty: b.verdict == report.Mismatch}
 	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
 	h.On, h.MoreOn = first(b.places(), htmlList)
 	if severalNodes {

@@ -36,7 +36,7 @@ func (t *text) markdown(b *bytes.Buffer) {
 		fmt.Fprintf(b, "- Command: %s\n", inCode(s.Command))
 	}
 	for i := range p.Blocks {
-		markdownFinding(b, &p.Blocks[i])
+		markdownFinding(b, p.Blocks[i])
 	}
 	for _, tab := range p.Tables {
 		markdownTable(b, tab)
@@ -117,8 +117,10 @@ func markdownTable(b *bytes.Buffer, t *htmlTable) {
 
 func markdownFinding(b *bytes.Buffer, f *htmlBlock) {
 	fmt.Fprintf(b, "\n### %s %s %s\n", f.Verdict.Symbol, f.Verdict.Text, escapeMarkdown(f.Code))
-	for i := range f.Parts {
-		markdownPart(b, &f.Parts[i])
+	for _, parts := range [][]htmlPart{f.Parts, f.Folded} {
+		for i := range parts {
+			markdownPart(b, &parts[i])
+		}
 	}
 	if f.MoreParts > 0 {
 		fmt.Fprintf(b, "\n… and %s (-o json has them all)\n", plaintext.Plural(f.MoreParts, "more Service"))

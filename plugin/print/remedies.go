@@ -71,11 +71,17 @@ type pasted struct{ Lead, Line string }
 // led says of each command where and when it is to be run.
 func led(commands []report.Command) []pasted {
 	out := make([]pasted, len(commands))
+	above := "" // where and when the command above is run
 	for i := range commands {
-		out[i] = pasted{leadOf(&commands[i]), commands[i].Line}
-		if i > 0 && out[i].Lead == "" && out[i-1].Lead != "" {
-			out[i].Lead = "then" // and not where and when the one above is run
+		lead := leadOf(&commands[i])
+		out[i] = pasted{lead, commands[i].Line}
+		switch {
+		case lead == above: // said
+			out[i].Lead = ""
+		case lead == "":
+			out[i].Lead = "then"
 		}
+		above = lead
 	}
 	return out
 }

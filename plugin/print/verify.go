@@ -21,6 +21,10 @@ const (
 
 func (t *text) verify() {
 	several := len(t.report.Nodes) > 1
+	t.impact()
+	if t.report.Verdict.NeedsAttention() {
+		t.Blank()
+	}
 	t.verifyTable()
 	var blocks []*block
 	for _, b := range byService(t.report) {

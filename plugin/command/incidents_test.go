@@ -297,8 +297,9 @@ var allIncidents = []incident{
 			{file: "nodes/node1/iptables-legacy-save.txt", text: fileText(legacyRules)},
 		},
 		args: "shop/ep2 --node node1",
-		code: "ModeLeftover", impact: "no path to shop/ep2 is wrong", guilty: "nat PREROUTING rule 1",
-		remedy: "kube-proxy --cleanup",
+		code: "ModeLeftover", impact: "no path to shop/ep2 is wrong, but ModeLeftover on node1 may affect",
+		guilty: "nat PREROUTING rule 1",
+		remedy: "kubectl get pods -A -o wide",
 	},
 	{
 		name: "one-node", symptom: "it fails from one node only",

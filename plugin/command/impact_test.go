@@ -108,3 +108,21 @@ func TestImpactOfVerify(t *testing.T) {
 		}
 	}
 }
+
+// A difference names each frontend with its Service, and rules that are not compared are not called equal.
+func TestDifferencesSayOfWhat(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{
+			"diff " + broken + " " + kindsOfServices(t),
+			"  none → ByDesign  shop/db: ExternalName; shop/lb: LoadBalancerIP 203.0.113.9:443 from node; shop/redis: Headless\n",
+		},
+		{
+			"trace shop/web --compare node1,node3 --snapshot " + threeNodes,
+			"\nSAME: no path differs (rules are not compared); 7 differences of settings, routes and the like\n",
+		},
+	} {
+		if _, out, stderr := runPlugin(t, strings.Fields(tt.args)...); !strings.Contains(out, tt.want) {
+			t.Errorf("%s: no %q in\n%s%s", tt.args, tt.want, out, stderr)
+		}
+	}
+}

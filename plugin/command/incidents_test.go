@@ -246,7 +246,8 @@ var allIncidents = []incident{
 		}},
 		args: "shop/udp --node node1",
 		code: "ConntrackStale", impact: "1 UDP connection to shop/udp from 10.244.1.56:40000 still goes to",
-		guilty: "conntrack: udp src=10.244.1.56 dst=10.96.178.81 sport=40000", remedy: "conntrack -D -f ipv4 -p udp --orig-dst 10.96.178.81",
+		guilty: "conntrack: udp src=10.244.1.56 dst=10.96.178.81 sport=40000",
+		remedy: "conntrack -D -f ipv4 -p udp --orig-dst 10.96.178.81",
 	},
 	{
 		name: "not-answered", symptom: "connections are accepted, and nothing is answered",

@@ -207,8 +207,8 @@ func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	}
 }
 
-// addFix adds a remedy that is not there yet: the commands of one that begins as another does, on whichever node, to that
-// one, as long as there are not too many.
+// addFix adds a remedy that is not there yet: the commands of one that begins as another does, on whichever node, to
+// that one, as long as there are not too many.
 func (b *block) addFix(r report.Remedy) {
 	if r.IsZero() {
 		return

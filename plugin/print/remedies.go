@@ -75,11 +75,11 @@ func led(commands []report.Command) []pasted {
 	for i := range commands {
 		lead := leadOf(&commands[i])
 		out[i] = pasted{lead, commands[i].Line}
-		switch {
-		case lead == above: // said
+		switch lead {
+		case above: // said
 			out[i].Lead = ""
-		case lead == "":
-			out[i].Lead = "then"
+		case "":
+			out[i].Lead = "then" // and not where and when the one above is run
 		}
 		above = lead
 	}

@@ -59,8 +59,8 @@ var clients = map[string]map[string]report.Client{
 	LoadBalancerBypassed:      differing("may fail: the load balancer is not passed ({actual})"),
 	expect.ReasonHeadless:     whole("DNS answers with the endpoints' addresses (headless)" + nothingMore),
 	expect.ReasonExternalName: whole("DNS answers with the name {actual} (ExternalName)" + nothingMore),
-	expect.ReasonNotForKubeProxy: whole("the Service is not for kube-proxy, which has nothing to do: what else serves it is " +
-		"not judged"),
+	expect.ReasonNotForKubeProxy: whole("the Service is not for kube-proxy, which has nothing to do: what " +
+		"else serves it is not judged"),
 
 	WrongMasquerade: {
 		masqueraded:    {Words: "arrive with " + withNode},

@@ -95,8 +95,8 @@ var (
 )
 
 var mayBeTooLarge = stopped(MTUTooSmall, (*pathCase).smallerMTU,
-	"the interface or the route by which packets leave has a smaller MTU than the pod: packets that are too large are lost, "+
-		"unless the ICMP messages that tell the pod its path's MTU come back to it")
+	"the interface or the route by which packets leave has a smaller MTU than the pod: packets that are too large are "+
+		"lost, unless the ICMP messages that tell the pod its path's MTU come back to it")
 
 // hop is the next hop of a packet: an address on an interface.
 type hop struct {

@@ -135,8 +135,8 @@ func effectOn(p *Path) effect {
 
 // refused says what clients see where they should not come to an endpoint, by what should happen and what does.
 var refused = map[[2]string]string{
-	{"Reject", "Accept"}: "are not refused at once, as they should be: no rule translates or rejects them, and they go on " +
-		"to the address itself",
+	{"Reject", "Accept"}: "are not refused at once, as they should be: no rule translates or rejects them, and they go " +
+		"on to the address itself",
 	{"Drop", "Accept"}: "are not dropped, as they should be: no rule translates or drops them, and they go on to the " +
 		"address itself",
 	{"Reject", "DNAT"}: "are not refused, as they should be: they reach endpoints",

@@ -101,7 +101,8 @@ func TestImpact(t *testing.T) {
 			[]Path{pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.3.4", Sample: true}, all, Finding{
 				Code: "HairpinOff", Severity: Error, Endpoints: []string{third}, Client: Client{Words: "hang", Fails: true},
 			})},
-			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself (1 of 3)",
+			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself " +
+				"(1 of 3)",
 		},
 		"a warning": {
 			[]Path{pathOf(Warning, pod, all, Finding{

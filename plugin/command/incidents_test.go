@@ -49,7 +49,7 @@ type incident struct {
 	fault, snapshot string
 	replaced        []replacement
 	without         string // the name of a Service that has been deleted
-	verify          bool   // the command is verify, which has no line of impact: the message says it
+	verify          bool   // the command is verify
 	args            string
 	code            string // of the first finding
 	impact          string
@@ -164,7 +164,7 @@ var allIncidents = []incident{
 	{
 		name: "dropped", symptom: "one connection in two or three fails",
 		snapshot: broken, args: "shop/checkout",
-		code: "Dropped", impact: "1 of 2 connections to shop/checkout from pods of worker-1 fails: dropped",
+		code: "Dropped", impact: "1 of 2 connections to shop/checkout from pods of worker-1 hangs: dropped",
 		guilty: "filter FORWARD rule 1", remedy: "iptables-nft -t filter -S FORWARD",
 	},
 	{
@@ -225,8 +225,8 @@ var allIncidents = []incident{
 			{"nodes/node1/ip-link.json", `"hairpin":true`, `"hairpin":false`},
 		}, 5),
 		args: "svcproxy-e2e/faults --node node1",
-		code: "HairpinOff", impact: "1 of 3 connections to", guilty: "no port of cni0 is in hairpin mode",
-		remedy: "bridge -d link show",
+		code: "HairpinOff", impact: "connections to svcproxy-e2e/faults at 2 of its 5 frontends from an endpoint's pod",
+		guilty: "no port of cni0 is in hairpin mode", remedy: "echo 1 | tee /sys/class/net/cni0/brif/*/hairpin_mode",
 	},
 	{
 		name: "same-node", symptom: "pods of one node do not reach each other through a Service",
@@ -245,8 +245,9 @@ var allIncidents = []incident{
 				"dst=10.244.1.56 sport=5353 dport=40000 [ASSURED] mark=0 use=1\nipv4     2 tcp ",
 		}},
 		args: "shop/udp --node node1",
-		code: "ConntrackStale", impact: "no path to shop/udp is wrong, but what was found about the node may affect",
-		guilty: "10.244.1.56:40000", remedy: "conntrack -D -f ipv4 -p udp --orig-dst 10.96.178.81",
+		code: "ConntrackStale", impact: "1 UDP connection to shop/udp from 10.244.1.56:40000 still goes to",
+		guilty: "conntrack: udp src=10.244.1.56 dst=10.96.178.81 sport=40000",
+		remedy: "conntrack -D -f ipv4 -p udp --orig-dst 10.96.178.81",
 	},
 	{
 		name: "not-answered", symptom: "connections are accepted, and nothing is answered",
@@ -288,7 +289,7 @@ var allIncidents = []incident{
 	{
 		name: "deleted", symptom: "a deleted Service still answers", verify: true,
 		snapshot: captured, without: "shop/ep2", args: "-A --node node1",
-		code: "StaleService", impact: "rules serve a frontend that belongs to no Service",
+		code: "StaleService", impact: "rules of node1 still take connections to Services that do not exist",
 		guilty: "nat KUBE-SERVICES rule 12", remedy: "kubectl",
 	},
 	{
@@ -297,8 +298,9 @@ var allIncidents = []incident{
 			{file: "nodes/node1/iptables-legacy-save.txt", text: fileText(legacyRules)},
 		},
 		args: "shop/ep2 --node node1",
-		code: "ModeLeftover", impact: "no path to shop/ep2 is wrong", guilty: "nat PREROUTING rule 1",
-		remedy: "kube-proxy --cleanup",
+		code: "ModeLeftover", impact: "no path to shop/ep2 is wrong, but ModeLeftover on node1 may affect",
+		guilty: "nat PREROUTING rule 1",
+		remedy: "kubectl get pods -A -o wide",
 	},
 	{
 		name: "one-node", symptom: "it fails from one node only",
@@ -326,11 +328,7 @@ func TestFirstScreen(t *testing.T) {
 				t.Errorf("%s is not in the first %d lines (%s):\n%s", what, screenLines, pattern, screen)
 				return ""
 			}
-			impact := `^Impact   (MISMATCH|UNKNOWN|WARNING): `
-			if in.verify {
-				impact = `^  why    `
-			}
-			find("verdict and impact", impact+regexp.QuoteMeta(in.impact))
+			find("verdict and impact", `^Impact   (MISMATCH|UNKNOWN|WARNING): `+regexp.QuoteMeta(in.impact))
 			find("the finding", `^(MISMATCH|UNKNOWN|WARNING)  `+in.code)
 			find("the cause", `^  why    `)
 			find("the marked evidence", `^  where  > .*`+regexp.QuoteMeta(in.guilty))

@@ -317,8 +317,8 @@ func (c *traceConfig) next(r *report.Report, t *cluster.Target, all int) report.
 // afterMatch says what to try where the rules are right: real connections, then the path behind the client's node.
 func (c *traceConfig) afterMatch(r *report.Report, service []string) report.Remedy {
 	if c.ends.endToEnd {
-		return report.Remedy{Text: "rules, routes, tunnels and listeners are right, both ways: look at what the process " +
-			"does with the connection, and with data at what --live --payload shows"}
+		return report.Remedy{Text: "rules, routes, tunnels and listeners are right, in both directions; if clients still " +
+			"fail, look at the log of the process behind the endpoint, and send it data with --live --payload"}
 	}
 	if !c.live {
 		return report.Remedy{Text: "the rules are right; on the cluster --live shows what happens to real connections, and " +

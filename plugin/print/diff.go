@@ -412,10 +412,22 @@ func (t *text) diffConclusion(d *report.Diff) {
 	case different:
 		t.Linef(": %s", strings.Join(parts, ", "))
 	case len(parts) > 0:
-		t.Linef(": no path and no rule differs; %s", strings.Join(parts, ", "))
+		t.Linef(": %s; %s", nothingOf(d), strings.Join(parts, ", "))
 	default:
 		t.Linef(": nothing differs on %s", plaintext.Plural(s.Nodes, "node"))
 	}
+}
+
+// nothingOf says that nothing of what decides about connections differs, as far as it was compared.
+func nothingOf(d *report.Diff) string {
+	for i := range d.Nodes {
+		for _, x := range d.Nodes[i].NotCompared {
+			if report.IsRules(x.Part) {
+				return "no path differs (" + x.Part + " are not compared)"
+			}
+		}
+	}
+	return "no path and no rule differs"
 }
 
 // pluralOf is a number with what it counts: the first word of that has the plural.

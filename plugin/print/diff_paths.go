@@ -14,8 +14,9 @@ import (
 // pathGroup are paths that differ in the same way.
 type pathGroup struct {
 	first *report.PathChange
-	paths []string
-	of    []string // Services
+	count int
+	of    set        // Services
+	paths [][]string // of each of them
 }
 
 // pathChanges writes the paths that differ; those that differ in the same way take one line.
@@ -35,13 +36,20 @@ func (t *text) pathChanges(n *report.NodeDiff) {
 			byWhat[key], groups = g, append(groups, g)
 		}
 		f := &p.Frontend
-		g.paths = append(g.paths, strings.TrimSpace(
-			f.Kind+" "+report.JoinHostPort(f.Address, f.Port)+protocolOf(f)+" from "+p.Origin.Kind))
-		if p.Service != nil {
-			if name := p.Service.Namespace + "/" + p.Service.Name; !slices.Contains(g.of, name) {
-				g.of = append(g.of, name)
-			}
+		path := strings.TrimSpace(f.Kind + " " + report.JoinHostPort(f.Address, f.Port) + protocolOf(f))
+		if p.Origin.Kind != "" { // of what kube-proxy leaves alone there is none
+			path += " from " + p.Origin.Kind
 		}
+		name := ""
+		if p.Service != nil {
+			name = p.Service.Namespace + "/" + p.Service.Name
+		}
+		at, isNew := g.of.add(name)
+		if isNew {
+			g.paths = append(g.paths, nil)
+		}
+		g.paths[at] = append(g.paths[at], path)
+		g.count++
 	}
 	for i, g := range groups {
 		if i == diffPaths && !t.wide {
@@ -71,16 +79,7 @@ func (t *text) pathGroup(g *pathGroup) {
 		color = colorOf(s.Verdict)
 	}
 	t.Add(color, verdictOf(g.first.After))
-	where := some(g.paths, diffNamed)
-	if len(g.paths) > diffNamed {
-		where = plaintext.Plural(len(g.paths), "path")
-	}
-	if len(g.of) > 0 {
-		of := some(g.of, diffNamed)
-		if where = of + ": " + where; len(g.paths) > diffNamed {
-			where = plaintext.Plural(len(g.paths), "path") + " of " + of
-		}
-	}
+	where := g.where()
 	indent := len("  ") + plaintext.Width(before+verdictOf(g.first.After)) + len("  ")
 	for i, line := range plaintext.Wrap(where, roomBeside(t.Width, indent)) {
 		if i > 0 {
@@ -93,6 +92,25 @@ func (t *text) pathGroup(g *pathGroup) {
 			t.diffLine("   ", line)
 		}
 	}
+}
+
+// where names the paths of a group, each with its Service, or counts them.
+func (g *pathGroup) where() string {
+	if g.count > diffNamed {
+		where := plaintext.Plural(g.count, "path")
+		if of := some(g.of.list, diffNamed); of != "" {
+			where += " of " + of
+		}
+		return where
+	}
+	parts := make([]string, len(g.paths))
+	for i, paths := range g.paths {
+		parts[i] = strings.Join(paths, ", ")
+		if of := g.of.list[i]; of != "" {
+			parts[i] = of + ": " + parts[i]
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // verdictOf is the verdict of a path at one side; "none" where there is no such path.

@@ -207,8 +207,8 @@ func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {
 	}
 }
 
-// addFix adds a remedy that is not there yet: the commands of one that begins as another does to that one, as long as
-// there are not too many.
+// addFix adds a remedy that is not there yet: the commands of one that begins as another does, on whichever node, to
+// that one, as long as there are not too many.
 func (b *block) addFix(r report.Remedy) {
 	if r.IsZero() {
 		return
@@ -221,7 +221,11 @@ func (b *block) addFix(r report.Remedy) {
 		}
 		return strings.Join(key, "\x00")
 	}
-	at, isNew := b.fixKeys.add(keyOf(r.Commands[:min(len(r.Commands), 1)]))
+	first := slices.Clone(r.Commands[:min(len(r.Commands), 1)])
+	for i := range first {
+		first[i].Node = ""
+	}
+	at, isNew := b.fixKeys.add(keyOf(first))
 	if !isNew {
 		if all := union(b.fixes[at].Commands, r.Commands); len(all) <= fixCommands {
 			b.fixes[at].Commands = all

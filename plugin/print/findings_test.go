@@ -77,6 +77,30 @@ func TestFindingsOfSeveralSubjects(t *testing.T) {
 	}
 }
 
+// A remedy of several nodes is said once, with its commands for each, and where several are run is said once.
+func TestRemedyOfSeveralNodesIsPrintedOnce(t *testing.T) {
+	var b block
+	for _, node := range []string{"a", "b"} {
+		b.addFix(report.Remedy{Text: "load it", Commands: []report.Command{
+			{Line: "modprobe x", Node: node}, {Line: "sysctl x", Node: node}, {Line: "reboot", Node: node, When: "at last"},
+		}})
+	}
+	if len(b.fixes) != 1 {
+		t.Fatalf("%d remedies: %v", len(b.fixes), b.fixes)
+	}
+	want := []pasted{
+		{"on a", "modprobe x"}, {"", "sysctl x"}, {"on a, at last", "reboot"},
+		{"on b", "modprobe x"}, {"", "sysctl x"}, {"on b, at last", "reboot"},
+	}
+	if got := led(b.fixes[0].Commands); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	got := led([]report.Command{{Line: "x"}, {Line: "y", Node: "a"}, {Line: "z"}, {Line: "w"}})
+	if want := []pasted{{"", "x"}, {"on a", "y"}, {"then", "z"}, {"", "w"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // The rules of one chain that cannot be evaluated have one remedy, whose first command is the same for all.
 func TestCommandOfSeveralFindingsIsPrintedOnce(t *testing.T) {
 	fix := func(lines ...string) report.Remedy {

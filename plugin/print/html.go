@@ -49,10 +49,14 @@ const (
 	htmlNodes    = 10  // nodes with their paths
 	htmlRows     = 300 // rows of verify's table
 	htmlBlocks   = 40  // findings, before they are folded to one for each code
-	htmlList     = 20  // names in a list
-	htmlEvidence = 8   // quoted rules
-	htmlFilter   = 12  // rows of a table, before it gets a field to filter them
-	htmlPaper    = 40  // rows of a folded table that is unfolded on paper, where nobody can open it
+	htmlServices = 100 // Services with a finding of one code
+	htmlOpen     = 3   // of these, before the rest is folded
+	// htmlPaperParts is up to how many more Services are unfolded on paper.
+	htmlPaperParts = 5
+	htmlList       = 20 // names in a list
+	htmlEvidence   = 8  // quoted rules
+	htmlFilter     = 12 // rows of a table, before it gets a field to filter them
+	htmlPaper      = 40 // rows of a folded table that is unfolded on paper, where nobody can open it
 )
 
 // page is what the template fills in.
@@ -76,7 +80,7 @@ type page struct {
 	MoreNodes  []string // in words
 	Tables     []*htmlTable
 	MorePaths  int
-	Blocks     []htmlBlock
+	Blocks     []*htmlBlock
 }
 
 // badge is a verdict or a status: a class for its colour, a symbol, and words.
@@ -131,7 +135,7 @@ func (t *text) page() *page {
 		Policy: htmlPolicy, Style: template.CSS(htmlStyle), Script: template.JS(htmlScript), //nolint:gosec // our own
 		Verdict: badgeOf(r.Verdict), Conclusion: plaintext.Clean(rest),
 	}
-	if r.Kind == report.KindTrace {
+	if r.Kind != report.KindMode {
 		p.Impact = plaintext.Clean(report.Impact(r))
 	}
 	if !t.view.Keep.IsZero() {
@@ -168,14 +172,22 @@ func (t *text) page() *page {
 	default:
 		t.tracePage(p)
 	}
-	blocks := blocksOf(r, r.Kind == report.KindVerify)
+	for i, same := range pageBlocks(r) {
+		p.Blocks = append(p.Blocks, blockOf(fmt.Sprintf("finding-%d", i+1), same, len(r.Nodes) > 1))
+	}
+	return p
+}
+
+// pageBlocks are the findings of a page. Those of verify are of one code and several Services, each with its evidence.
+func pageBlocks(r *report.Report) [][]*block {
+	if r.Kind == report.KindVerify {
+		return bySameCode(byService(r))
+	}
+	blocks := blocksOf(r, false)
 	if len(blocks) > htmlBlocks {
 		blocks = blocksOf(r, true)
 	}
-	for i, b := range blocks {
-		p.Blocks = append(p.Blocks, blockOf(fmt.Sprintf("finding-%d", i+1), b, len(r.Nodes) > 1))
-	}
-	return p
+	return bySameCode(blocks)
 }
 
 func (p *page) service(s *report.ServiceInfo) {

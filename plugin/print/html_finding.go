@@ -11,9 +11,25 @@ import (
 
 // htmlBlock is a finding, with all that it is true of.
 type htmlBlock struct {
-	ID           string
-	Verdict      badge
-	Code         string
+	ID        string
+	Verdict   badge
+	Code      string
+	Parts     []htmlPart
+	Folded    []htmlPart // more of them
+	MoreParts int
+	Fixes     []remedy
+	MoreFixes int
+	Links     []link
+	Page      string // the address of what explains the code
+}
+
+// FewFolded tells whether the folded parts are unfolded on paper, where nobody can open them.
+func (b *htmlBlock) FewFolded() bool { return len(b.Folded) <= htmlPaperParts }
+
+// htmlPart is what a finding is true of: all of it, or one of several Services, each with its own evidence.
+type htmlPart struct {
+	Service      string // of several
+	Guilty       bool   // the finding is due to its evidence
 	Of, On       []string
 	Nodes        []string
 	MoreOf       int
@@ -23,10 +39,6 @@ type htmlBlock struct {
 	Example      string
 	Evidence     []string
 	MoreEvidence []string
-	Fixes        []remedy
-	MoreFixes    int
-	Links        []link
-	Page         string // the address of what explains the code
 }
 
 // link is a text that leads somewhere, where it is an address that a page may lead to.
@@ -38,16 +50,27 @@ type remedy struct {
 	Commands []pasted
 }
 
-// blockOf makes a finding ready for the page.
-func blockOf(id string, b *block, severalNodes bool) htmlBlock {
-	h := htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code), Why: plaintext.Clean(b.why())}
+// blockOf makes a finding ready for the page. blocks are of one code; several are of as many Services.
+func blockOf(id string, blocks []*block, severalNodes bool) *htmlBlock {
+	b := blocks[0]
+	h := &htmlBlock{ID: id, Verdict: badgeOf(b.verdict), Code: plaintext.Clean(b.code)}
 	if h.Code != "" {
 		h.Page = report.PageOf(h.Code)
 	}
-	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
-	h.On, h.MoreOn = first(b.places(), htmlList)
-	if severalNodes {
-		h.Nodes, h.MoreNodes = first(b.nodes.list, htmlList)
+	for i, of := range blocks {
+		if i == htmlServices {
+			h.MoreParts = len(blocks) - i
+			break
+		}
+		part := partOf(of, severalNodes)
+		if len(blocks) > 1 {
+			part.Service = plaintext.Clean(of.service)
+		}
+		if i < htmlOpen {
+			h.Parts = append(h.Parts, part)
+		} else {
+			h.Folded = append(h.Folded, part)
+		}
 	}
 	for _, l := range b.links {
 		x := link{Text: plaintext.Clean(l)}
@@ -55,6 +78,24 @@ func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 			x.Address = l
 		}
 		h.Links = append(h.Links, x)
+	}
+	fixes := fixesOf(blocks)
+	for i, fix := range fixes {
+		if i == htmlList {
+			h.MoreFixes = len(fixes) - i
+			break
+		}
+		h.Fixes = append(h.Fixes, remedyOf(fix))
+	}
+	return h
+}
+
+func partOf(b *block, severalNodes bool) htmlPart {
+	h := htmlPart{Why: plaintext.Clean(b.why()), Guilty: b.verdict == report.Mismatch}
+	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
+	h.On, h.MoreOn = first(b.places(), htmlList)
+	if severalNodes {
+		h.Nodes, h.MoreNodes = first(b.nodes.list, htmlList)
 	}
 	if b.example && len(b.subjects.list) > 0 {
 		h.Example = plaintext.Clean(b.subjects.list[0])
@@ -65,13 +106,6 @@ func blockOf(id string, b *block, severalNodes bool) htmlBlock {
 		} else {
 			h.MoreEvidence = append(h.MoreEvidence, plaintext.Clean(e.String()))
 		}
-	}
-	for i, fix := range b.fixes {
-		if i == htmlList {
-			h.MoreFixes = len(b.fixes) - i
-			break
-		}
-		h.Fixes = append(h.Fixes, remedyOf(fix))
 	}
 	return h
 }

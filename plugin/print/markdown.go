@@ -36,7 +36,7 @@ func (t *text) markdown(b *bytes.Buffer) {
 		fmt.Fprintf(b, "- Command: %s\n", inCode(s.Command))
 	}
 	for i := range p.Blocks {
-		markdownFinding(b, &p.Blocks[i])
+		markdownFinding(b, p.Blocks[i])
 	}
 	for _, tab := range p.Tables {
 		markdownTable(b, tab)
@@ -116,27 +116,21 @@ func markdownTable(b *bytes.Buffer, t *htmlTable) {
 }
 
 func markdownFinding(b *bytes.Buffer, f *htmlBlock) {
-	fmt.Fprintf(b, "\n### %s %s %s\n\n", f.Verdict.Symbol, f.Verdict.Text, escapeMarkdown(f.Code))
-	more := func(n int) string {
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprintf(" and %d more", n)
-	}
-	for _, line := range []struct {
-		label string
-		names []string
-		more  int
-	}{{"Of", f.Of, f.MoreOf}, {"On", f.On, f.MoreOn}, {"Nodes", f.Nodes, f.MoreNodes}} {
-		if len(line.names) > 0 {
-			fmt.Fprintf(b, "- %s: %s%s\n", line.label, escapeMarkdown(strings.Join(line.names, ", ")), more(line.more))
+	fmt.Fprintf(b, "\n### %s %s %s\n", f.Verdict.Symbol, f.Verdict.Text, escapeMarkdown(f.Code))
+	for _, parts := range [][]htmlPart{f.Parts, f.Folded} {
+		for i := range parts {
+			markdownPart(b, &parts[i])
 		}
 	}
-	why := f.Why
-	if f.Example != "" {
-		why = "for example, of " + f.Example + ": " + why
+	if f.MoreParts > 0 {
+		fmt.Fprintf(b, "\n… and %s (-o json has them all)\n", plaintext.Plural(f.MoreParts, "more Service"))
 	}
-	fmt.Fprintf(b, "- Why: %s\n", escapeMarkdown(why))
+	for _, fix := range f.Fixes {
+		markdownRemedy(b, fix)
+	}
+	if f.Page != "" || len(f.Links) > 0 {
+		b.WriteString("\n")
+	}
 	if f.Page != "" {
 		fmt.Fprintf(b, "- More: [what %s means](%s)\n", escapeMarkdown(f.Code), f.Page)
 	}
@@ -145,12 +139,38 @@ func markdownFinding(b *bytes.Buffer, f *htmlBlock) {
 			fmt.Fprintf(b, "- See <%s>\n", l.Address)
 		}
 	}
-	if len(f.Evidence) > 0 {
-		b.WriteString("\n")
-		codeBlock(b, "", strings.Join(f.Evidence, "\n"))
+}
+
+func markdownPart(b *bytes.Buffer, p *htmlPart) {
+	if p.Service != "" {
+		fmt.Fprintf(b, "\n#### %s\n", escapeMarkdown(p.Service))
 	}
-	for _, fix := range f.Fixes {
-		markdownRemedy(b, fix)
+	b.WriteString("\n")
+	for _, line := range []struct {
+		label, sep string
+		names      []string
+		more       int
+	}{{"Of", ", ", p.Of, p.MoreOf}, {"On", "; ", p.On, p.MoreOn}, {"Nodes", ", ", p.Nodes, p.MoreNodes}} {
+		if len(line.names) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "- %s: %s", line.label, escapeMarkdown(strings.Join(line.names, line.sep)))
+		if line.more > 0 {
+			fmt.Fprintf(b, " and %d more", line.more)
+		}
+		b.WriteString("\n")
+	}
+	why := p.Why
+	if p.Example != "" {
+		why = "for example, of " + p.Example + ": " + why
+	}
+	fmt.Fprintf(b, "- Why: %s\n", escapeMarkdown(why))
+	if len(p.Evidence) > 0 {
+		b.WriteString("\n")
+		codeBlock(b, "", strings.Join(p.Evidence, "\n"))
+	}
+	if n := len(p.MoreEvidence); n > 0 {
+		fmt.Fprintf(b, "\n… and %d more (-o json has them all)\n", n)
 	}
 }
 

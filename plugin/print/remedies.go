@@ -10,18 +10,13 @@ import (
 
 // remedies writes those of blocks of one code, each once, and the links of the code.
 func (t *text) remedies(blocks []*block) {
-	var all block
-	for _, b := range blocks {
-		for _, fix := range b.fixes {
-			all.addFix(fix)
-		}
-	}
-	if len(all.fixes) > 0 {
+	fixes := fixesOf(blocks)
+	if len(fixes) > 0 {
 		t.keep(blocks[0].verdict)
 	}
-	for i, fix := range all.fixes {
+	for i, fix := range fixes {
 		if i == fixLimit && !t.wide {
-			t.line("", fmt.Sprintf("… and %d more of the kind", len(all.fixes)-fixLimit), true)
+			t.line("", fmt.Sprintf("… and %d more of the kind", len(fixes)-fixLimit), true)
 			break
 		}
 		label := "fix"
@@ -37,6 +32,17 @@ func (t *text) remedies(blocks []*block) {
 		}
 		t.line(label, link, false)
 	}
+}
+
+// fixesOf are the remedies of blocks, each once.
+func fixesOf(blocks []*block) []report.Remedy {
+	var all block
+	for _, b := range blocks {
+		for _, fix := range b.fixes {
+			all.addFix(fix)
+		}
+	}
+	return all.fixes
 }
 
 // fix writes a remedy: the advice, then each command in a line of its own, which is to be copied in one piece.
@@ -65,11 +71,17 @@ type pasted struct{ Lead, Line string }
 // led says of each command where and when it is to be run.
 func led(commands []report.Command) []pasted {
 	out := make([]pasted, len(commands))
+	above := "" // where and when the command above is run
 	for i := range commands {
-		out[i] = pasted{leadOf(&commands[i]), commands[i].Line}
-		if i > 0 && out[i].Lead == "" && out[i-1].Lead != "" {
+		lead := leadOf(&commands[i])
+		out[i] = pasted{lead, commands[i].Line}
+		switch lead {
+		case above: // said
+			out[i].Lead = ""
+		case "":
 			out[i].Lead = "then" // and not where and when the one above is run
 		}
+		above = lead
 	}
 	return out
 }

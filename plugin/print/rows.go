@@ -103,6 +103,9 @@ func (t *text) rowsOf(p *report.Path) []row {
 		if r.Code != "" && r.Status != report.StatusByDesign {
 			c.status = r.Code
 		}
+		if r.Code != "" && r.Code == p.Frontend.Kind { // headless, or another name
+			c.endpoint = "(by DNS alone)"
+		}
 		e, a := r.Expected.Share, r.Actual.Share
 		if r.Status == report.StatusUneven && e != nil && a != nil && c.expected == c.actual {
 			c.expected, c.actual = fmt.Sprintf("%.4f%%", *e*100), fmt.Sprintf("%.4f%%", *a*100)

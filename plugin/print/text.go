@@ -338,6 +338,10 @@ func (t *text) conclusion() (verdict, rest string) {
 		rest += t.covered()
 	case report.ByDesign:
 		verdict, rest = "BY DESIGN", "kube-proxy's rules lead to no endpoint on "+what+" "+where+", and that is right"
+		if r.LeftToDNS() {
+			rest = "kube-proxy has nothing to do for " + r.Service.Namespace + "/" + r.Service.Name + " " + where +
+				", and that is right"
+		}
 		if s.Paths == 0 {
 			rest = "nothing to judge " + where
 		}

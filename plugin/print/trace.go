@@ -217,7 +217,7 @@ func (t *text) foldHealthy(groups []group) (kept []group, folded string) {
 	case byDesign == 0:
 		folded = plaintext.Plural(right, more) + map[bool]string{true: " is", false: " are"}[right == 1] + " right"
 	default:
-		folded = fmt.Sprintf("%s: %d right, %d refused by design", plaintext.Plural(right+byDesign, more), right, byDesign)
+		folded = fmt.Sprintf("%s: %d right, %d by design", plaintext.Plural(right+byDesign, more), right, byDesign)
 	}
 	return kept, "… and " + folded + " (-o wide shows them)"
 }

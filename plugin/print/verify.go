@@ -21,6 +21,10 @@ const (
 
 func (t *text) verify() {
 	several := len(t.report.Nodes) > 1
+	t.impact()
+	if t.report.Verdict.NeedsAttention() {
+		t.Blank()
+	}
 	t.verifyTable()
 	var blocks []*block
 	for _, b := range byService(t.report) {
@@ -40,16 +44,25 @@ func (t *text) verify() {
 	}
 }
 
+// bySameCode joins those of blocks that are of one code and verdict, and of a Service each, and follow one another.
+func bySameCode(blocks []*block) [][]*block {
+	var out [][]*block
+	for i, b := range blocks {
+		last := len(out) - 1
+		if i > 0 && b.service != "" && blocks[i-1].service != "" &&
+			b.code == blocks[i-1].code && b.verdict == blocks[i-1].verdict {
+			out[last] = append(out[last], b)
+			continue
+		}
+		out = append(out, []*block{b})
+	}
+	return out
+}
+
 // byCode writes blocks of Services: of each code the Services with their evidence, then the remedies of all.
 func (t *text) byCode(blocks []*block, several bool) {
-	for i := 0; i < len(blocks); {
-		n := 1
-		for i+n < len(blocks) && blocks[i].service != "" && blocks[i+n].service != "" &&
-			blocks[i+n].code == blocks[i].code && blocks[i+n].verdict == blocks[i].verdict {
-			n++
-		}
-		same := blocks[i : i+n]
-		i += n
+	for _, same := range bySameCode(blocks) {
+		n := len(same)
 		t.Blank()
 		if n == 1 {
 			t.block(same[0], several)

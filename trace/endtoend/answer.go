@@ -197,6 +197,7 @@ func (f *follower) otherWay(p *netfilter.Packet) (s report.Segment, lost bool) {
 	s = wrong(EndToEndAnswerLost, report.SegmentAnswer, nodePlace(f.node.Name), "",
 		"the answer goes directly to %s, as %s has not translated the source address: the client gets it from %s, and "+
 			"not from %s", p.Dst, f.Client.Name, f.to.At, f.frontend())
+	s.Untranslated = true
 	return with(s, fmt.Sprintf("ip route get %s: %s dev %s", p.Dst, hop, p.Out)), true
 }
 

@@ -82,12 +82,14 @@ func (p *pathCase) noSuchPort() string {
 
 // leftAlone answers for a Service that kube-proxy programs nothing for.
 func (n *node) leftAlone(svc *corev1.Service, reason, why string, req *Request) judged {
+	client := n.clientOf(&issue{code: reason, actual: svc.Spec.ExternalName})
 	p := report.Path{
 		Verdict: report.ByDesign, Expected: report.Expected{Action: string(expect.None)},
-		Frontend: report.Frontend{Kind: string(svc.Spec.Type)}, Findings: n.findings([]issue{{code: reason, message: why}}),
+		Frontend: report.Frontend{Kind: string(svc.Spec.Type), Address: svc.Spec.ClusterIP},
+		Findings: n.findings([]issue{{code: reason, message: why, client: client}}),
 	}
-	if svc.Spec.ClusterIP != "" {
-		p.Frontend.Address = svc.Spec.ClusterIP
+	if reason == expect.ReasonHeadless {
+		p.Frontend = report.Frontend{Kind: reason}
 	}
 	if req.PerPathService {
 		p.Service = &report.ObjectRef{Namespace: svc.Namespace, Name: svc.Name}

@@ -89,6 +89,7 @@ type staleTarget struct {
 	to         netip.AddrPort
 	translated bool
 	clients    []string
+	entries    []report.Evidence
 }
 
 // staleTo finds the stale connections to one frontend.
@@ -105,7 +106,12 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 			i = len(targets)
 			targets = append(targets, &staleTarget{to: to, translated: e.Translated()})
 		}
-		targets[i].clients = append(targets[i].clients, netip.AddrPortFrom(e.Original.Src, e.Original.SrcPort).String())
+		w := targets[i]
+		w.clients = append(w.clients, netip.AddrPortFrom(e.Original.Src, e.Original.SrcPort).String())
+		if len(w.entries) < maxEvidence {
+			w.entries = append(w.entries, say("conntrack: "+strings.ToLower(string(f.Protocol))+tuple(&e.Original)+
+				tuple(&e.Reply))...)
+		}
 	})
 	slices.SortFunc(targets, func(a, b *staleTarget) int { return a.to.Compare(b.to) })
 	out := make([]issue, 0, len(targets))
@@ -125,8 +131,11 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 				verb(len(w.clients), "leads", "lead"),
 				w.to,
 			),
-			evidence: say(w.clients[:min(len(w.clients), maxEvidence)]...),
+			evidence: w.entries,
 		}
+		is.client.Sentence = fmt.Sprintf("%s to %s from %s %s to %s, which is not a serving endpoint; no path is wrong, so "+
+			"that new connections are not affected by it", number(len(w.clients), string(f.Protocol)+" connection"),
+			expect.NameOf(svc), cut(w.clients, 4), verb(len(w.clients), "still goes", "still go"), w.to)
 		if !w.translated {
 			is.actual = "not translated"
 			is.message = fmt.Sprintf(
@@ -136,10 +145,19 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 				at,
 				verb(len(w.clients), "is", "are"),
 			)
+			is.client.Sentence = fmt.Sprintf("%s to %s from %s %s to the Service's own address, where nothing answers; no path "+
+				"is wrong, so that new connections are not affected by it",
+				number(len(w.clients), string(f.Protocol)+" connection"), expect.NameOf(svc), cut(w.clients, 4),
+				verb(len(w.clients), "still goes", "still go"))
 		}
 		out = append(out, is)
 	}
 	return out
+}
+
+// tuple is one direction of a connection, as conntrack -L prints it.
+func tuple(t *conntrack.Tuple) string {
+	return fmt.Sprintf(" src=%s dst=%s sport=%d dport=%d", t.Src, t.Dst, t.SrcPort, t.DstPort)
 }
 
 // misled tells whether packets of a connection go where they should not, given that it leads to no serving endpoint.

@@ -14,8 +14,8 @@ import (
 // mode this cannot be: each base chain of a hook is run, whatever an earlier one accepts (nf_hook_slow,
 // nf_nat_inet_fn).
 
-var endsBefore = advice("find who owns {where}, and make it ignore Service traffic or move it after kube-proxy's " +
-	"rule; restarting kube-proxy does not move the rules")
+var endsBefore = advice("find who owns {where}, and make it ignore Service traffic or move it after kube-proxy's "+
+	"rule; restarting kube-proxy does not move the rules", command{chain: true})
 
 // endedBefore returns the rules that are not kube-proxy's and that end a base chain of some hooks, of table, for the
 // packet, ahead of the rule that leads to one of kube-proxy's chains.

@@ -340,7 +340,7 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 	for i := range p.Segments {
 		s := &p.Segments[i]
 		switch {
-		case s.OfFirstNode():
+		case s.OfFirstNode(), s.Untranslated && consequence(p, s):
 			continue
 		case s.Verdict == report.SegmentUnknown:
 			text := segmentText(s)
@@ -373,6 +373,11 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 		})
 	}
 	explain(p, found)
+	for i := range found {
+		if is := &found[i]; is.code == endtoend.EndpointNotListening && len(is.evidence) == 0 {
+			is.evidence = say("ss in the endpoint's network namespace: nothing has " + is.subject)
+		}
+	}
 	more := t.findings(found)
 	p.Findings = append(p.Findings, more...)
 	p.Verdict = report.WithFindings(p.Verdict, more)
@@ -427,29 +432,47 @@ func segmentText(s *report.Segment) string {
 // add makes an issue of a segment, or adds its endpoint to that of the same cause.
 func (t *tour) add(found []issue, s *report.Segment) []issue {
 	message := segmentText(s)
+	if s.Untranslated { // the same of all endpoints on other nodes, at all frontends
+		message = "the answer goes directly to the client, as " + t.Name + " has not translated the source address: the " +
+			"client gets it from the endpoint's address, and not from that which it has asked"
+	}
 	for i := range found {
-		if found[i].code == s.Code && found[i].message == message {
+		if found[i].code == s.Code && strings.TrimSuffix(found[i].message, "; responsible: "+s.Owner) == message {
 			found[i].endpoints = append(found[i].endpoints, s.Endpoint)
 			found[i].subject = cut(found[i].endpoints, 4)
+			if s.Untranslated {
+				found[i].evidence = append(found[i].evidence, placedEvidence(s)...)
+			}
 			return found
 		}
 	}
-	is := issue{code: s.Code, message: message, evidence: s.Evidence}
+	is := issue{code: s.Code, message: message, evidence: slices.Clone(s.Evidence)}
+	if s.Untranslated {
+		is.evidence = placedEvidence(s)
+	}
 	if s.Endpoint != "" {
 		is.endpoints, is.subject = []string{s.Endpoint}, s.Endpoint
 	}
 	if s.Owner != "" {
-		is.evidence = append(slices.Clone(s.Evidence), say("responsible: "+s.Owner)...)
+		is.message += "; responsible: " + s.Owner
 	}
-	where := "what drops the packets"
+	where, list := "what drops the packets", ""
 	for i := range s.Evidence {
-		if s.Evidence[i].Where != (report.RuleRef{}) {
-			where = s.Evidence[i].Where.String()
+		if ref := s.Evidence[i].Where; ref != (report.RuleRef{}) {
+			where, list = ref.String(), listRules(ref, s.Endpoint)
 			break
 		}
 	}
 	k := kinds[s.Code]
+	if s.Untranslated {
+		k = &kind{remedy: advice("let {node} translate the source address, as kube-proxy does, or set the Service's " +
+			"externalTrafficPolicy to Local: then only endpoints on the node that the client asks get its connections")}
+	}
 	is.remedy = t.advise(remedy{strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands}, &is)
+	if node := strings.TrimPrefix(s.Place, "node "); list != "" && node != s.Place {
+		first := report.Command{Line: list, Node: node}
+		is.remedy.Commands = append([]report.Command{first}, is.remedy.Commands...)
+	}
 	pod := strings.TrimPrefix(s.Place, "pod ")
 	if ns, name, ok := strings.Cut(pod, "/"); ok && pod != s.Place {
 		is.remedy.Commands = append(is.remedy.Commands, t.ofWorkload(s.Code, ns, name)...)

@@ -61,8 +61,8 @@ func TestSegmentsBecomeFindings(t *testing.T) {
 		}
 		f := p.Findings[0]
 		if f.Code != code || f.Severity != k.severity || f.Subject != "10.244.2.9:8080, 10.244.2.10:8080" ||
-			f.Message != "pod shop/web-1: it is so" || f.Remedy == "" || strings.Contains(f.Remedy, "{") ||
-			len(f.Evidence) != 2 {
+			f.Message != "pod shop/web-1: it is so; responsible: the workload" || f.Remedy == "" ||
+			strings.Contains(f.Remedy, "{") || len(f.Evidence) != 1 {
 			t.Errorf("%s: %+v", code, f)
 		}
 		for _, c := range f.Commands {

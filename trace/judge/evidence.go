@@ -150,6 +150,13 @@ func (n *node) absentFiles() []issue {
 		}
 		absent = append(absent, file)
 	}
+	for _, gap := range n.covered().NotJudged { // the last line names these
+		for _, file := range gap.Files {
+			if n.Reading(file).State == nodestate.Absent && !slices.Contains(absent, file) {
+				absent = append(absent, file)
+			}
+		}
+	}
 	switch len(absent) {
 	case 0:
 		return nil

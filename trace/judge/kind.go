@@ -167,6 +167,7 @@ type issue struct {
 	severity report.Severity
 	remedy   report.Remedy
 	unlinked bool
+	client   report.Client
 }
 
 // finding writes up an issue. Nothing in it keeps the text of the node's rules alive.
@@ -174,7 +175,10 @@ func (n *node) finding(i issue) report.Finding {
 	k := kinds[i.code]
 	f := report.Finding{
 		Code: k.code, Severity: k.severity, Subject: strings.Clone(i.subject), Endpoints: i.endpoints,
-		Expected: i.expected, Actual: i.actual, Message: i.message, Effect: k.effectOf(i.actual),
+		Expected: i.expected, Actual: i.actual, Message: i.message, Effect: k.effectOf(i.actual), Client: i.client,
+	}
+	if f.Client == (report.Client{}) {
+		f.Client = n.clientOf(&i)
 	}
 	for _, e := range i.evidence {
 		if e != (report.Evidence{}) {

@@ -77,8 +77,8 @@ var (
 	_ = register(kind{
 		code: MTUTooSmall, severity: note, scope: onPath,
 		remedy: advice(
-			"give the pods' network the smallest MTU on the path (the CNI's configuration), unless "+
-				"ICMP reaches the pods: then they learn it",
+			"give the pods' network the smallest MTU on the path (in the CNI's configuration), or make sure that the ICMP "+
+				"messages reach the pods",
 			command{line: "ip link", onNode: true},
 		),
 		by: &detector{stage: stageSettings, path: func(p *pathCase) []issue {
@@ -87,7 +87,7 @@ var (
 			}
 			out := mayBeTooLarge.path(p)
 			for i := range out {
-				out[i].actual = "arrives as long as it is small"
+				out[i].actual = "packets that are too large may be lost"
 			}
 			return out
 		}},
@@ -95,8 +95,8 @@ var (
 )
 
 var mayBeTooLarge = stopped(MTUTooSmall, citing((*pathCase).smallerMTU),
-	"packets leave by an interface, or a route, that takes smaller ones than the pod may send: large ones need ICMP "+
-		"messages to come back to the pod, or are lost")
+	"the interface or the route by which packets leave has a smaller MTU than the pod: packets that are too large are "+
+		"lost, unless the ICMP messages that tell the pod its path's MTU come back to it")
 
 // hop is the next hop of a packet: an address on an interface.
 type hop struct {

@@ -164,3 +164,19 @@ func listChain(at netfilter.Ref, family corev1.IPFamily) string {
 	}
 	return ""
 }
+
+// listRules is listChain for a rule of a report, on the way to an endpoint.
+func listRules(at report.RuleRef, endpoint string) string {
+	switch tool := "iptables"; at.Backend {
+	case report.BackendNFT, report.BackendLegacy:
+		if strings.HasPrefix(endpoint, "[") {
+			tool = "ip6tables"
+		}
+		return report.ShellLine(tool+"-"+at.Backend, "-t", at.Table, "-S", at.Chain)
+	case report.BackendNative:
+		if family, table, ok := strings.Cut(at.Table, " "); ok {
+			return report.ShellLine("nft", "-a", "list", "chain", family, table, at.Chain)
+		}
+	}
+	return ""
+}

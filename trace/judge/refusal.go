@@ -24,6 +24,9 @@ const (
 	TrafficPolicyMismatch    = "TrafficPolicyMismatch"
 )
 
+// droppedByRoute is issue.actual where packets are lost without a word.
+const droppedByRoute = "dropped by a route"
+
 const lookAtRoutes = "look at the CNI's routes on {node}, and restart its pod there: it sets them"
 
 var foreignRule = advice("find who owns {where}, and make it allow Service traffic", command{chain: true})
@@ -135,7 +138,7 @@ func (n *node) refusing(is *issue, want *expect.Path, o *outcome) {
 	how, hangs := n.failure(want, o)
 	what, how := "the node's routing refuses it", "; "+how
 	if hangs {
-		is.actual, what = "dropped by a route", "the node's routing drops it"
+		is.actual, what = droppedByRoute, "the node's routing drops it"
 	}
 	if keeps := "keeps the packet on the node"; strings.HasSuffix(o.why, keeps) {
 		is.actual, how, what = "kept by a route", "", "a route "+keeps+", though the address is not one of its own"

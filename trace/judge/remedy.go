@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -57,7 +58,11 @@ func (n *node) advise(r remedy, i *issue) report.Remedy {
 		switch how := n.runsAs(); {
 		case c.restart:
 			first, why := n.beforeRestart(i)
-			out.Commands = append(append(out.Commands, first...), how.restart(n)...)
+			for _, x := range slices.Concat(first, how.restart(n)) {
+				if !slices.Contains(out.Commands, x) { // that which finds out how it runs
+					out.Commands = append(out.Commands, x)
+				}
+			}
 			for _, note := range []string{how.note(n), why} {
 				if note != "" {
 					out.Text += "; " + note

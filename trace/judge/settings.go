@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -54,11 +55,16 @@ var (
 		code:     BridgeNetfilterOff,
 		severity: mismatch,
 		scope:    onPath,
-		remedy: advice("load br_netfilter, turn its settings on, and make both last",
+		remedy: advice("load br_netfilter, and turn its settings on",
 			command{line: "modprobe br_netfilter", onNode: true},
 			command{
 				line:   "sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1",
 				onNode: true,
+			},
+			command{
+				line: "echo br_netfilter > /etc/modules-load.d/br_netfilter.conf && printf '%s\\n' " +
+					"net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1 > /etc/sysctl.d/90-bridge-nf.conf",
+				onNode: true, when: "to keep both over a reboot",
 			}),
 		issues: []string{"kubernetes/kubernetes#87426", "cloudnativelabs/kube-router#151"},
 		by: stopped(BridgeNetfilterOff, (*pathCase).pastTheRules,
@@ -67,21 +73,16 @@ var (
 	})
 	_ = register(kind{
 		code: HairpinOff, severity: mismatch, scope: onPath,
-		remedy: advice("set the CNI's hairpinMode (or the kubelet's, for old ones); at once: bridge link set dev PORT "+
-			"hairpin on", command{line: "bridge -d link show", onNode: true, when: "to see the ports"}),
+		remedy: advice("set the CNI's hairpinMode (or the kubelet's, for old ones)"),
 		issues: []string{"kubernetes/kubernetes#13375", "kubernetes/kubernetes#45790"},
-		by: turnedOn(stopped(HairpinOff, (*pathCase).notSentBack,
+		by: turned(portSetting{"hairpin", "on", "hairpin_mode", 1}, stopped(HairpinOff, (*pathCase).notSentBack,
 			"the pod reaches itself, and its bridge sends no frame back to the port from which it came")),
 	})
 	_ = register(kind{
 		code: PortsIsolated, severity: mismatch, scope: onPath,
-		remedy: advice(
-			"find what isolates the ports (the CNI plugin's portIsolation), and turn it off; at once: bridge link "+
-				"set dev PORT isolated off",
-			command{line: "bridge -d link", onNode: true, when: "to see the ports"},
-		),
-		by: stopped(PortsIsolated, (*pathCase).isolated,
-			"client and endpoint are on the same bridge, and it forwards nothing between isolated ports"),
+		remedy: advice("find what isolates the ports (the CNI plugin's portIsolation), and turn it off"),
+		by: turned(portSetting{"isolated", "off", "isolated", 0}, stopped(PortsIsolated, (*pathCase).isolated,
+			"client and endpoint are on the same bridge, and it forwards nothing between isolated ports")),
 	})
 	_ = register(kind{code: BridgePortUnknown, severity: note, scope: onPath, by: portUnsure})
 )
@@ -270,18 +271,33 @@ func (p *pathCase) martian(o *expect.Origin, end *netfilter.Outcome) obstacle {
 	return stoppedBy(all + "=0, " + own + "=0")
 }
 
-// turnedOn adds the command that turns hairpin mode on, where the pod's port is known.
-func turnedOn(d *detector) *detector {
+// portSetting is a setting of a bridge's port, as bridge(8) has it, and in sysfs.
+type portSetting struct {
+	name, value string
+	file        string
+	number      int
+}
+
+// turned adds the command that sets what would let packets pass at once: for the client's port, or, where that is not
+// known, for all ports of its bridge.
+func turned(to portSetting, d *detector) *detector {
 	find := d.path
 	d.path = func(p *pathCase) []issue {
 		out := find(p)
-		port := p.net.Port(p.want.Origin.Iface, p.want.Origin.Address)
 		for i := range out {
-			if port == "" {
-				break
+			bridge := p.want.Origin.Iface
+			set := command{
+				line:   fmt.Sprintf("echo %d | tee /sys/class/net/%s/brif/*/%s", to.number, report.ShellWord(bridge), to.file),
+				onNode: true, when: "at once, for all ports of " + bridge,
 			}
-			out[i].remedy = p.advise(advice("set the CNI's hairpinMode (or the kubelet's, for old ones); for this pod, at once:",
-				command{line: report.ShellLine("bridge", "link", "set", "dev", port, "hairpin", "on"), onNode: true}), &out[i])
+			if port := p.net.Port(bridge, p.want.Origin.Address); port != "" {
+				set = command{
+					line:   report.ShellLine("bridge", "link", "set", "dev", port, to.name, to.value),
+					onNode: true, when: "at once, for this pod",
+				}
+			}
+			show := command{line: "bridge -d link show", onNode: true, when: "to see the ports"}
+			out[i].remedy = p.advise(remedy{kinds[out[i].code].remedy.text, []command{set, show}}, &out[i])
 		}
 		return out
 	}

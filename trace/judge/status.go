@@ -238,6 +238,19 @@ func (n *node) modeMismatch() []issue {
 	}
 }
 
+// restartIf is a remedy whose commands are to be run under a condition alone.
+func (n *node) restartIf(condition string, r remedy) report.Remedy {
+	out := n.advise(r, &issue{})
+	for i := range out.Commands {
+		when := &out.Commands[i].When
+		if *when != "" {
+			*when = ", " + *when
+		}
+		*when = "only if " + condition + *when
+	}
+	return out
+}
+
 // anotherMode says how kube-proxy can come to run in another mode than the configured one.
 func (n *node) anotherMode() string {
 	if concerns(fallback, n.shown.KubeProxyVersion) {
@@ -264,8 +277,8 @@ func (n *node) configMapDiffers() []issue {
 			actual:   n.reported + " (/proxyMode)",
 			message: "the ConfigMap names another mode than kube-proxy runs in: it was changed since kube-proxy started, " +
 				"or this kube-proxy is not started with it",
-			remedy: n.advise(advice("nothing to do where kube-proxy on {node} is started with another configuration on "+
-				"purpose; else restart it", restartProxy), &issue{}),
+			remedy: n.restartIf("it is meant to use this ConfigMap", advice("if kube-proxy on {node} is meant to use another "+
+				"configuration, there is nothing to do", restartProxy)),
 		},
 	}
 }

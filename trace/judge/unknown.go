@@ -70,7 +70,7 @@ func (p *pathCase) askLive(objects ...report.Command) report.Remedy {
 func (p *pathCase) askLiveOf(u *netfilter.Uncertain) report.Remedy {
 	out := p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...)
 	if strings.Contains(u.Why, "the packet's length") && p.want.Frontend.Protocol == corev1.ProtocolTCP {
-		out.Text = "real connections that send something show what happens to them"
+		out.Text = "it shows on real connections over which data is sent"
 		line := &out.Commands[0].Line
 		*line = strings.Replace(*line, " --live ", " --live --payload http ", 1)
 	}

@@ -41,7 +41,7 @@ func TestImpact(t *testing.T) {
 		"connections to one endpoint are dropped": {
 			[]Path{pathOf(Mismatch, pod, append(sentTo(1./3, "DNAT", "10.244.1.4", "10.244.2.4"),
 				sentTo(1./3, "Drop", "10.244.3.4")...))},
-			"1 of 3 connections to shop/web from pods of worker-1 fails: dropped",
+			"1 of 3 connections to shop/web from pods of worker-1 hangs: dropped",
 		},
 		"two of three, from two origins": {
 			[]Path{
@@ -50,11 +50,11 @@ func TestImpact(t *testing.T) {
 				pathOf(Mismatch, node, append(sentTo(1./3, "DNAT", "10.244.1.4"),
 					sentTo(1./3, "Reject", "10.244.2.4", "10.244.3.4")...)),
 			},
-			"2 of 3 connections to shop/web from pods of worker-1 and worker-1 itself fail: rejected",
+			"2 of 3 connections to shop/web from pods of worker-1 and worker-1 itself are refused",
 		},
 		"all, before an endpoint is chosen": {
 			[]Path{pathOf(Mismatch, pod, []Outcome{{Action: "Drop", Share: 1}})},
-			"all connections to shop/web from pods of worker-1 fail: dropped",
+			"all connections to shop/web from pods of worker-1 hang: dropped",
 		},
 		"an endpoint gets nothing": {
 			[]Path{pathOf(Mismatch, pod, sentTo(1./2, "DNAT", "10.244.1.4", "10.244.2.4"))},
@@ -67,13 +67,42 @@ func TestImpact(t *testing.T) {
 		},
 		"the answer of one endpoint is lost": {
 			[]Path{pathOf(Mismatch, pod, all, Finding{
-				Code: "AnswerDropped", Severity: Error, Endpoints: []string{third}, Actual: "the answer does not come back",
+				Code: "AnswerDropped", Severity: Error, Endpoints: []string{third},
+				Client: Client{Words: "fail: the answer does not come back", Fails: true},
 			})},
-			"1 of 3 connections to shop/web from pods of worker-1 is affected: the answer does not come back",
+			"1 of 3 connections to shop/web from pods of worker-1 fails: the answer does not come back",
 		},
 		"what is found is of all endpoints": {
-			[]Path{pathOf(Mismatch, pod, all, Finding{Code: "WrongMasquerade", Severity: Error, Effect: "not masqueraded"})},
-			"all connections to shop/web from pods of worker-1 are affected: not masqueraded",
+			[]Path{pathOf(Mismatch, pod, all, Finding{
+				Code: "WrongMasquerade", Severity: Error, Client: Client{Words: "arrive with the node's address"},
+			})},
+			"all connections to shop/web from pods of worker-1 arrive with the node's address",
+		},
+		"two findings of which a client sees the same, and a lesser one": {
+			[]Path{pathOf(Mismatch, pod, all,
+				Finding{Code: "A", Severity: Error, Client: Client{Words: "stay with one endpoint"}},
+				Finding{Code: "B", Severity: Error, Endpoints: []string{third}, Client: Client{Words: "hang", Fails: true}},
+				Finding{
+					Code: "C", Severity: Error, Endpoints: []string{"10.244.1.4:8080"}, Client: Client{Words: "hang", Fails: true},
+				},
+			)},
+			"2 of 3 connections to shop/web from pods of worker-1 hang",
+		},
+		"some are dropped, and some rejected": {
+			[]Path{pathOf(Mismatch, pod, append(sentTo(1./3, "DNAT", "10.244.1.4"), append(
+				sentTo(1./3, "Drop", "10.244.2.4"), sentTo(1./3, "Reject", "10.244.3.4")...)...))},
+			"2 of 3 connections to shop/web from pods of worker-1 fail: dropped and rejected",
+		},
+		"a finding of which nothing is known but its code": {
+			[]Path{pathOf(Mismatch, pod, all, Finding{Code: "AnswerDropped", Severity: Error, Endpoints: []string{third}})},
+			"1 of 3 connections to shop/web from pods of worker-1 may be affected: answer dropped",
+		},
+		"only an endpoint that connects to itself": {
+			[]Path{pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.3.4", Sample: true}, all, Finding{
+				Code: "HairpinOff", Severity: Error, Endpoints: []string{third}, Client: Client{Words: "hang", Fails: true},
+			})},
+			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself " +
+				"(1 of 3)",
 		},
 		"a warning": {
 			[]Path{pathOf(Warning, pod, all, Finding{

@@ -372,6 +372,19 @@ type Finding struct {
 	// Effect is what it means for connections, in a few words for a summary ("not masqueraded"); empty where the code
 	// says it.
 	Effect string `json:"-"`
+	// Client is what a client sees of it.
+	Client Client `json:"-"`
+}
+
+// Client is what a client sees of a finding.
+type Client struct {
+	// Words are said of connections, in the plural and with their verb first: "hang: dropped". Sentence takes the place
+	// of all that is said of connections.
+	Words, Sentence string
+	// Fails: the connections do not work. Otherwise they do, in another way than they should, or may.
+	Fails bool
+	// Itself: only a pod that is sent to itself sees it.
+	Itself bool
 }
 
 // Summary counts paths by verdict.

@@ -46,9 +46,12 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	to := &c.Start.Packet
 	from := netfilter.SourceFor(p.Host, to.Proto, netip.AddrPortFrom(to.Dst, to.DstPort))
 	r, known, why := p.Host.Route(to.Dst)
+	lack, notRead := c.unread(p.State, to.Family, byRoutes)
 	switch {
 	case !known:
 		return unknown(segment, place, c.Client.Name, get, "the pod's route to %s is not known: %s", to.Dst, why), nil
+	case r.Unusable() && lack != nil:
+		return unknown(segment, place, c.Client.Name, enter(lack.command), "%s", notRead), nil
 	case r.Unusable():
 		return wrong(PodNoRoute, segment, place, "the CNI plugin, or the workload",
 			"the pod has no usable route to %s", to.Dst), nil

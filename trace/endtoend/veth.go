@@ -198,6 +198,9 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 		return unknown(v.segment, v.place, v.node.Name, get,
 			"sent by %s; whether that leads to the pod is not known, as %s", out, why), false
 	}
+	if netfilter.IsUnknown(out) || out == "" {
+		return unknown(v.segment, v.place, v.node.Name, get, "by which interface the packet is sent on is not known"), false
+	}
 	if v.dev = v.pod.Host.DevOf(ip); v.dev == "" {
 		return unknown(v.segment, v.place, v.node.Name, get, "sent by %s; the pod's network namespace does not have the "+
 			"address %s", out, ip), false

@@ -102,6 +102,10 @@ func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (end netip.Addr, s rep
 		return end, unknown(segment, place, x.from.Name, show, "the forwarding table of %s was not read (%s)", x.from.Name,
 			snapshot.BridgeFDBFile), false
 	}
+	if !x.from.Host.HasNeighbours() { // which of the entries counts is decided by the neighbour's address
+		return end, unknown(segment, place, x.from.Name, "ip neigh show "+x.hop.String()+" dev "+x.out,
+			"the neighbours of %s were not read (%s)", x.from.Name, snapshot.NeighbourFile), false
+	}
 	var ends, all []netip.Addr
 	e, there := x.from.Host.Neighbour(x.out, x.hop)
 	for _, f := range list {

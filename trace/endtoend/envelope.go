@@ -18,8 +18,8 @@ type envelope struct {
 	port  uint16     // to which they go; 0 for a protocol without ports
 	src   netip.Addr // from which; the zero Addr where the route decides
 	mark  uint32
-	adds  int   // bytes to a packet
-	ttl   uint8 // of the outer packets; 0 where it is not set
+	adds  int    // bytes to a packet
+	ttl   uint8  // of the outer packets; 0 where it is not set
 	via   string // the interface that they have to leave by; "" for that of the route
 }
 

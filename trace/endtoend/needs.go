@@ -77,7 +77,7 @@ var needs = []need{
 		},
 	},
 	{
-		part: "processes that are stopped", file: snapshot.StoppedFile, command: "ps -e -o pid,stat,comm",
+		part: "stopped processes", file: snapshot.StoppedFile, command: "ps -e -o pid,stat,comm",
 		family: netfilter.Inet, asked: bySockets, since: snapshot.StoppedFile,
 	},
 }

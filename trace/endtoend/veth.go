@@ -57,6 +57,10 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 		return s, "", true
 	}
 	in = v.bridge()
+	if up, known := v.pod.Host.Up(v.dev); known && !up {
+		return with(v.cannot("the pod's own interface %s is down", v.dev), "ip link in the pod: "+v.dev+" is not UP"), in,
+			false
+	}
 	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
 	line := ""
 	if there {
@@ -246,6 +250,9 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	}
 	if up, known := v.node.Host.Up(v.end); known && !up || v.node.Host.NoCarrier(v.end) {
 		return with(v.cannot("the pod's interface %s is down", v.end), "ip link: "+v.end), false
+	}
+	if up, known := v.pod.Host.Up(v.dev); known && !up {
+		return with(v.cannot("the pod's own interface %s is down", v.dev), "ip link in the pod: "+v.dev+" is not UP"), false
 	}
 	if bridge != "" {
 		if state := v.node.Host.PortState(bridge, v.end); state != "" {

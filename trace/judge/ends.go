@@ -34,6 +34,13 @@ func (t *tour) gaps(c *report.Coverage, conn *endtoend.Connection) {
 			add("pod "+name, p.State, false)
 		}
 	}
+	for _, g := range endtoend.Gaps(conn.Client.State, true, f) {
+		if !slices.ContainsFunc(c.NotJudged, func(x report.Gap) bool {
+			return len(x.Places) == 0 && slices.Contains(x.Files, g.File)
+		}) {
+			c.NotJudged = append(c.NotJudged, report.Gap{Part: g.Part, Files: []string{g.File}})
+		}
+	}
 	pod(conn.Client, conn.Pod)
 	for i := range conn.Endpoints {
 		e := &conn.Endpoints[i]

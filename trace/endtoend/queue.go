@@ -63,7 +63,8 @@ var faults = []struct {
 	},
 	{
 		ProcessStopped, func(s *host.Socket) bool { return s.Stopped }, "%[2]s, which listens at %[1]s, is stopped",
-		"are of a process that is stopped", "the kernel takes what comes until the queue is full, and nothing answers",
+		"are of a process that is stopped",
+		"the kernel accepts connections until its queue is full, and nothing answers",
 	},
 }
 

@@ -44,6 +44,9 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out), "%s of %s is down", in, x.to.Name),
 			"ip link on "+x.to.Name+": "+in+" is not UP"), ""
 	}
+	if s, ok := x.sameForm(place, &v, in); !ok {
+		return s, in
+	}
 	if !found {
 		return lost, in
 	}
@@ -92,6 +95,27 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.S
 	return "", with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
 		"%s has no interface of VXLAN %d (port %d), which %s of %s sends to", x.to.Name, v.ID, v.Port, x.out,
 		x.from.Name), has)
+}
+
+// sameForm compares the form of the headers at both ends: one that the other end does not expect is discarded (vxlan_rcv
+// in drivers/net/vxlan/vxlan_core.c). That with a mark is sent for packets alone that have one (vxlan_build_gbp_hdr).
+func (x *crossing) sameForm(place string, v *host.VXLAN, in string) (s report.Segment, ok bool) {
+	o, _ := x.to.Host.VXLAN(in)
+	evidence := []string{
+		fmt.Sprintf("ip -d link on %s: %s gbp %t gpe %t", x.from.Name, x.out, v.GBP, v.GPE),
+		fmt.Sprintf("ip -d link on %s: %s gbp %t gpe %t", x.to.Name, in, o.GBP, o.GPE),
+	}
+	switch {
+	case v.GPE != o.GPE:
+		return with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
+			"of %s on %s and %s on %s one alone has the headers of VXLAN-GPE: neither takes the other one's packets", x.out,
+			x.from.Name, in, x.to.Name), evidence...), false
+	case v.GBP && !o.GBP:
+		return with(unknown(report.SegmentNetwork, place, x.from.Name, "ip -d link show "+x.out,
+			"%s of %s sends the marks of packets along (gbp), and %s of %s discards packets that have one: whether these have "+
+				"is not known", x.out, x.from.Name, in, x.to.Name), evidence...), false
+	}
+	return s, true
 }
 
 // anyMAC is that of an entry for all frames that no other one is for.

@@ -66,14 +66,15 @@ func TestFaultsBehindTheClientsNode(t *testing.T) {
 			return true
 		})
 	}
-	local := func(node string) *capturedEnds {
+	vxlan := func(node, key string, value any) *capturedEnds {
 		return base.edited(node, snapshot.LinkFile, func(o object) bool {
 			if o["ifname"] == "flannel.1" {
-				o["linkinfo"].(object)["info_data"].(object)["local"] = "10.79.0.99"
+				o["linkinfo"].(object)["info_data"].(object)[key] = value
 			}
 			return true
 		})
 	}
+	local := func(node string) *capturedEnds { return vxlan(node, "local", "10.79.0.99") }
 	veth1 := ""
 	base.edited("node1", snapshot.LinkFile, func(o object) bool {
 		if name, _ := o["ifname"].(string); strings.HasPrefix(name, "veth") {
@@ -106,6 +107,14 @@ func TestFaultsBehindTheClientsNode(t *testing.T) {
 			name: "an entry of the tunnel's table is a group of next hops", of: tunnel("nhid", 7).edited("node3",
 				snapshot.BridgeFDBFile, func(o object) bool { delete(o, "dst"); return true }),
 			verdict: report.Unknown, segment: report.SegmentNetwork, says: "a group of next hops",
+		},
+		{
+			name: "one end has the headers of VXLAN-GPE", of: vxlan("node1", "gpe", true), verdict: report.Mismatch,
+			segment: report.SegmentNetwork, code: endtoend.TunnelPeerMissing, says: "VXLAN-GPE",
+		},
+		{
+			name: "one end sends marks along", of: vxlan("node3", "gbp", true), verdict: report.Unknown,
+			segment: report.SegmentNetwork, says: "gbp",
 		},
 		{name: "trap: an entry has the route's interface", of: tunnel("viaIf", "eth0"), verdict: report.Match},
 		{

@@ -113,7 +113,9 @@ func TestEndToEndFromOutsideSnapshots(t *testing.T) {
 	}{
 		{"lb -n shop --node node1", "outside", run.ExitRight, 0, []string{
 			"health check", "expected: 200, as 1 ready endpoint is on this node", "leaves for 10.79.0.1 by eth0",
-			"not judged: programs of tc and BPF (programs.txt), what the node answers to health checks (--live asks), what is " +
+			"not judged: programs of tc and BPF, also of pod shop/web-76bbf6d6cc-gzkbm, node node2 and 3 more (programs.txt), " +
+				"stopped processes of pod shop/web-76bbf6d6cc-gzkbm, pod shop/web-76bbf6d6cc-pr9bh and pod " +
+				"shop/web-76bbf6d6cc-5lw86 (stopped.txt), what the node answers to health checks (--live asks), what is " +
 				"between the client and the node",
 		}},
 		{"node1:30350", "outside-kept", run.ExitMismatch, 2, []string{

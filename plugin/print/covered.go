@@ -4,6 +4,7 @@ package print
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -14,7 +15,8 @@ import (
 func (t *text) covered() string {
 	var judged []string
 	open := make([]string, 0, 2)
-	files := map[string][]string{}
+	files, places := map[string][]string{}, map[string][]string{}
+	own := map[string]bool{} // what is open on the nodes themselves
 	add := func(list *[]string, s string) {
 		if !slices.Contains(*list, s) {
 			*list = append(*list, s)
@@ -22,13 +24,19 @@ func (t *text) covered() string {
 	}
 	var of []*report.Coverage
 	for i := range t.report.Nodes {
-		if c := t.report.Nodes[i].Coverage; c != nil {
-			of = append(of, c)
+		c := t.report.Nodes[i].Coverage
+		if c == nil {
+			continue
 		}
-	}
-	for _, c := range of {
+		of = append(of, c)
 		for _, g := range c.NotJudged {
 			add(&open, g.Part)
+			own[g.Part] = own[g.Part] || len(g.Places) == 0
+			for _, p := range g.Places {
+				list := places[g.Part]
+				add(&list, p)
+				places[g.Part] = list
+			}
 			for _, f := range g.Files {
 				list := files[g.Part]
 				add(&list, f)
@@ -38,7 +46,7 @@ func (t *text) covered() string {
 	}
 	for _, c := range of {
 		for _, part := range c.Judged {
-			if !slices.Contains(open, part) {
+			if !own[part] {
 				add(&judged, part)
 			}
 		}
@@ -47,7 +55,7 @@ func (t *text) covered() string {
 		return ""
 	}
 	for i, part := range open {
-		open[i] = part + " (" + strings.Join(files[part], ", ") + ")"
+		open[i] = part + where(own[part], places[part]) + " (" + strings.Join(files[part], ", ") + ")"
 	}
 	its, beyond := "its ", "it"
 	if len(t.report.Nodes) > 1 {
@@ -68,6 +76,21 @@ func (t *text) covered() string {
 		return ", by " + its + report.And(judged)
 	}
 	return ", by " + its + report.And(judged) + "; not judged: " + strings.Join(open, ", ")
+}
+
+// where says which places beside the nodes of the report, or in place of them, a part is not judged of.
+func where(own bool, places []string) string {
+	if len(places) == 0 {
+		return ""
+	}
+	const most = 2
+	if more := len(places) - most; more > 1 {
+		places = append(slices.Clone(places[:most]), strconv.Itoa(more)+" more")
+	}
+	if own {
+		return ", also of " + report.And(places)
+	}
+	return " of " + report.And(places)
 }
 
 // fromPods tells whether connections of pods are among the paths: what is in a pod, as its routes, is not read.

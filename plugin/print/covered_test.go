@@ -46,6 +46,19 @@ func TestMatchSaysWhatItCovers(t *testing.T) {
 			", by their rules and routes; not judged: settings (sysctl.txt), the network beyond them" + beyond,
 			false,
 		},
+		{
+			"of other places beside the node",
+			[]*report.Coverage{{
+				Judged: []string{"rules", "routes", "IPsec policies"}, NotJudged: []report.Gap{
+					{Part: "settings", Files: []string{"sysctl.txt"}},
+					{Part: "settings", Files: []string{"sysctl.txt"}, Places: []string{"node b", "pod x/y", "pod x/z", "pod x/w"}},
+					{Part: "IPsec policies", Files: []string{"xfrm-policy.txt"}, Places: []string{"node b"}},
+				},
+			}},
+			", by its rules, routes and IPsec policies; not judged: settings, also of node b, pod x/y and 2 more " +
+				"(sysctl.txt), IPsec policies of node b (xfrm-policy.txt), the network beyond it" + beyond,
+			false,
+		},
 		{"no path", []*report.Coverage{nil}, "", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,6 +36,7 @@ func (f *follower) answer() report.Segment {
 		}
 		v := &veth{
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
+			largest: f.largest(),
 		}
 		if client := f.Client.Pods[f.Pod]; f.sameNode() && client != nil {
 			v.beside = client.State
@@ -140,7 +141,7 @@ func (f *follower) backAtClient(in string) report.Segment {
 	pod := f.Client.Pods[f.Pod].State
 	v := &veth{
 		pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name), podPlace: place,
-		noRoute: EndToEndAnswerLost,
+		noRoute: EndToEndAnswerLost, largest: f.largest(),
 	}
 	if pod.Host.PeerIn(f.Client.Host, dev) != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {
@@ -215,9 +216,9 @@ func (f *follower) leaves(p *netfilter.Packet) report.Segment {
 		return unknown(segment, place, f.Client.Name, "ip route get "+p.Dst.String(),
 			"the answer: the interface that it leaves by is not known")
 	}
-	if own.NoCarrier(p.Out) {
-		return with(wrong("NoCarrier", segment, place, "the network", "the answer: %s of %s has no carrier", p.Out,
-			f.Client.Name), "ip link: "+p.Out+" is UP and has NO-CARRIER")
+	if s, dead := lifeless(f.Client, p.Out, place); dead {
+		s.Segment, s.Message = segment, "the answer: "+s.Message
+		return s
 	}
 	if e, there := own.Neighbour(p.Out, hop); there && e.Failed {
 		return with(unknown(segment, place, f.Client.Name, "ip neigh show "+hop.String()+" dev "+p.Out,

@@ -28,6 +28,9 @@ const (
 	EndToEndWrongNeighbour = "EndToEndWrongNeighbour"
 	LinkMTUDiffers         = "LinkMTUDiffers"
 	PMTUBlackHole          = "PMTUBlackHole" // also of the client's node alone
+	InterfaceDown          = "InterfaceDown"
+	NoCarrier              = "NoCarrier"     // likewise
+	ConntrackFull          = "ConntrackFull" // likewise
 )
 
 // Node is what was read of a node, and of the pods on it.

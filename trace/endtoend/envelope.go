@@ -8,6 +8,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // envelope is what a tunnel puts packets into.
@@ -17,8 +18,9 @@ type envelope struct {
 	port  uint16     // to which they go; 0 for a protocol without ports
 	src   netip.Addr // from which; the zero Addr where the route decides
 	mark  uint32
-	adds  int   // bytes to a packet
-	ttl   uint8 // of the outer packets; 0 where it is not set
+	adds  int    // bytes to a packet
+	ttl   uint8  // of the outer packets; 0 where it is not set
+	via   string // the interface that they have to leave by; "" for that of the route
 }
 
 // to is where outer packets go, for people.
@@ -40,6 +42,9 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 		src = netfilter.SourceFor(x.from.Host, e.proto, netip.AddrPortFrom(end, e.port))
 	}
 	family := netfilter.FamilyOf(end)
+	if s, ok := x.ownSource(place, e.src); !ok {
+		return arrival, s, false
+	}
 	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
 		Family: family, Proto: e.proto, Src: src, Dst: end, DstPort: e.port, Mark: e.mark,
 	}}
@@ -56,6 +61,10 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s sends the tunnel's packets to %s into the tunnel itself: they are dropped", x.from.Name, end),
 			fmt.Sprintf("ip route get %s: dev %s", end, by.out)), false
+	case e.via != "" && by.out != e.via:
+		return arrival, unknown(segment, place, x.from.Name, "ip route get "+end.String()+" oif "+e.via,
+			"%s has the tunnel's packets to %s leave by %s, and the route to it is by %s: where they go is not known", x.out,
+			end, e.via, by.out), false
 	case e.ttl == 1 && by.hop != end:
 		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"the tunnel's packets to %s have a TTL of 1, and the router %s discards them", end, by.hop),
@@ -63,6 +72,12 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	}
 	arrival = netfilter.Packet{
 		Family: family, Proto: e.proto, Src: sent.Packet.Src, Dst: end, DstPort: e.port, In: x.to.Host.DevOf(end),
+	}
+	if s, dead := lifeless(x.from, by.out, place); dead {
+		return arrival, s, false
+	}
+	if s, dead := lifeless(x.to, arrival.In, place); dead {
+		return arrival, s, false
 	}
 	if by.hop == end {
 		if s, ok := by.neighbour(place, arrival.In); !ok {
@@ -81,6 +96,27 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 			"the tunnel's packets to %s go by the router %s: what is between the two cannot be read", end, by.hop), false
 	}
 	return arrival, s, true
+}
+
+// ownSource tells whether the kernel sends packets with the source that a tunnel's interface sets: for IPv4 it finds no
+// route for one that is not the node's own, and drops them (ip_route_output_key_hash_rcu in net/ipv4/route.c). For IPv6
+// it does not ask (ip6_dst_lookup_tail in net/ipv6/ip6_output.c).
+func (x *crossing) ownSource(place string, src netip.Addr) (s report.Segment, ok bool) {
+	if !src.IsValid() || !src.Is4() {
+		return s, true
+	}
+	line := "ip -d link on " + x.from.Name + ": " + x.out + " local " + src.String()
+	local, known := x.from.Host.Local(src)
+	switch {
+	case !known:
+		return with(unknown(report.SegmentNetwork, place, x.from.Name, "ip addr", "whether %s, from which %s sends the "+
+			"tunnel's packets, is an address of %s was not read (%s)", src, x.out, x.from.Name, snapshot.AddrFile), line), false
+	case !local:
+		return with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
+			"%s of %s sends the tunnel's packets from %s, which is not one of its addresses: the kernel drops them", x.out,
+			x.from.Name, src), line), false
+	}
+	return s, true
 }
 
 // outerLost is a segment whose outer packets do not pass one of the nodes.

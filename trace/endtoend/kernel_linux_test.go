@@ -355,6 +355,8 @@ func (n *topology) listens(c *fault) {
 	case "":
 	case "full":
 		n.full()
+	case "full beside another":
+		n.fullBeside(c)
 	case "udp":
 		testutil.Echo(n.t, testutil.NewThread(n.t, n.names[c.namespace()].Path), "udp", c.at().String())
 	case "stopped":

@@ -71,7 +71,7 @@ func (n *topology) listen(pod, address string) {
 	}
 	var l net.Listener
 	var err error
-	config := net.ListenConfig{}
+	config := net.ListenConfig{Control: sharedPort}
 	if device, ok := strings.CutPrefix(address, "%"); ok {
 		address = fmt.Sprintf("0.0.0.0:%d", endpoint.Port())
 		config.Control = func(_, _ string, c syscall.RawConn) error {
@@ -88,6 +88,41 @@ func (n *topology) listen(pod, address string) {
 	}
 	testutil.Serve(n.t, l, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	n.close = func() { l.Close() }
+}
+
+// sharedPort lets other sockets listen at the same port.
+func sharedPort(_, _ string, c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+	return errors.Join(err, failed)
+}
+
+// fullBeside makes a listener at the endpoint's own address whose process accepts nothing, fills its queue, and has
+// another one listen at all addresses.
+func (n *topology) fullBeside(c *fault) {
+	n.t.Helper()
+	var fd int
+	var err error
+	testutil.NewThread(n.t, n.names[c.namespace()].Path).Do(func() {
+		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return
+		}
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1),
+			unix.Bind(fd, &unix.SockaddrInet4{Port: int(c.at().Port()), Addr: c.at().Addr().As4()}), unix.Listen(fd, 1))
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.listen(c.namespace(), ":8080")
+	other := n.close
+	n.close = sync.OnceFunc(func() {
+		_ = unix.Close(fd)
+		other()
+	})
+	n.t.Cleanup(n.close)
+	for range 4 {
+		n.connects(&fault{}, 0)
+	}
 }
 
 // full makes a listener whose process accepts nothing, and fills its queue.

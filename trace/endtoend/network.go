@@ -76,14 +76,14 @@ func (x *crossing) judge(place string) (s report.Segment, in string) {
 		return unknown(segment, place, x.from.Name, "ip route get "+x.hop.String(),
 			"the interface that the packet leaves by is not known"), ""
 	}
+	if s, dead := lifeless(x.from, x.out, place); dead {
+		return s, ""
+	}
 	kind, known := x.from.Host.Kind(x.out)
 	switch {
 	case !known:
 		return unknown(segment, place, x.from.Name, "ip -d link show "+x.out,
 			"which kind of interface %s is was not read (%s)", x.out, snapshot.LinkFile), ""
-	case x.from.Host.NoCarrier(x.out):
-		return with(wrong("NoCarrier", segment, place, "the network", "%s of %s has no carrier", x.out, x.from.Name),
-			"ip link: "+x.out+" is UP and has NO-CARRIER"), ""
 	case kind == "vxlan":
 		return x.vxlan(place)
 	case kind == "wireguard":
@@ -95,6 +95,22 @@ func (x *crossing) judge(place string) (s report.Segment, in string) {
 	}
 	return unknown(segment, place, x.from.Name, "ip -d link show "+x.out,
 		"packets leave by %s, of the kind %s, whose other end is not compared", x.out, kind), ""
+}
+
+// lifeless is the segment of a link of which one end neither sends nor takes anything: it is down (__dev_queue_xmit and
+// __netif_receive_skb_core in net/core/dev.c), or has no carrier.
+func lifeless(n *Node, dev, place string) (s report.Segment, dead bool) {
+	if up, known := n.Host.Up(dev); known && !up {
+		s = with(wrong(InterfaceDown, report.SegmentNetwork, place, "whoever set it down", "%s of %s is down", dev, n.Name),
+			"ip link on "+n.Name+": "+dev+" is not UP")
+	} else if n.Host.NoCarrier(dev) {
+		s = with(wrong(NoCarrier, report.SegmentNetwork, place, "the network", "%s of %s has no carrier", dev, n.Name),
+			"ip link: "+dev+" is UP and has NO-CARRIER")
+	} else {
+		return s, false
+	}
+	s.Node = n.Name
+	return s, true
 }
 
 // direct are the kinds of interfaces that frames leave by as they are; "" is hardware.
@@ -113,9 +129,8 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 			"the next hop %s by %s is not one of the addresses of %s: what is between the two cannot be read", x.hop, x.out,
 			x.to.Name), ""
 	}
-	if x.to.Host.NoCarrier(in) {
-		return with(wrong("NoCarrier", segment, place, "the network", "%s of %s has no carrier", in, x.to.Name),
-			"ip link: "+in+" is UP and has NO-CARRIER"), ""
+	if s, dead := lifeless(x.to, in, place); dead {
+		return s, ""
 	}
 	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
@@ -146,14 +161,18 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	mac := x.to.Host.MAC(in)
 	line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", x.hop, x.out, e.MAC, e.State)
 	switch {
-	case !there:
+	case !there: // the node asks now; a program of eBPF may answer in the other one's place
+		if why := silentToAll(x.to.Host, in, x.hop, x.from.Host, x.out); why != "" {
+			return unknown(segment, place, x.to.Name, "sysctl net.ipv4.conf."+in, "%s has no link-layer address of %s, and by "+
+				"its settings %s does not answer ARP for it: %s", x.from.Name, x.hop, x.to.Name, why), false
+		}
 		return s, true
 	case e.Failed:
 		said := []string{
 			fmt.Sprintf("when %s last asked for the link-layer address of %s, nothing answered", x.from.Name, x.hop),
 		}
 		for _, own := range x.from.Host.AddressesOn(x.out) {
-			if why := silent(x.to, in, x.hop, own); why != "" {
+			if why := silent(x.to.Host, in, x.hop, own); why != "" {
 				said = append(said, fmt.Sprintf("%s does not answer %s: %s", x.to.Name, own, why))
 			}
 		}

@@ -3,7 +3,10 @@
 package endtoend
 
 import (
+	"fmt"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -45,6 +48,9 @@ func (f *follower) endpointNode() report.Segment {
 	}
 	a := f.arrival
 	in := a.start.Packet.In
+	if s, ok := f.hasRoom(f.node.State, segment, place); !ok {
+		return s
+	}
 	res := a.walker.Walk(a.start, netfilter.Options{Enters: true})
 	end, bad := f.passes(f.node.State, a.start.Packet.Family, &res, func(o *netfilter.Outcome) bool {
 		p := &o.Packet
@@ -76,6 +82,19 @@ func (f *follower) endpointNode() report.Segment {
 	return f.toPod(place)
 }
 
+// hasRoom tells whether the connection table of a network namespace takes a new connection.
+func (f *follower) hasRoom(s *nodestate.State, segment, place string) (full report.Segment, ok bool) {
+	used, most, known := s.Host.ConnectionTable()
+	if !known || used < most {
+		return full, true
+	}
+	full = with(wrong(ConntrackFull, segment, place, "",
+		"the kernel's connection table is full: new connections are dropped, whatever the rules say"),
+		fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used), fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most))
+	full.Node = f.node.Name
+	return full, false
+}
+
 // backOff is [forwardingOff] for the answer. A bridge's ports are not asked, the bridge is.
 func (f *follower) backOff(in string, v4 bool) string {
 	if netfilter.IsUnknown(in) {
@@ -90,7 +109,7 @@ func (f *follower) toPod(place string) report.Segment {
 	const segment = report.SegmentEndpointNode
 	v := &veth{
 		pod: f.podState(), node: f.node, segment: segment, place: place, podPlace: podPlace(f.to.Pod),
-		noRoute: EndpointNodeNoRoute,
+		noRoute: EndpointNodeNoRoute, largest: f.largest(),
 	}
 	_, why := podOf(f.node, f.to.Pod)
 	if s, ok := v.entersPod(&f.arrival.end.Packet, f.to.At.Addr(), why); !ok {

@@ -48,6 +48,23 @@ func (c fault) saying(text string) fault {
 
 // podFaults are of the pods: their routes, neighbours, rules, interfaces and sockets.
 var podFaults = []fault{
+	lostAt("the queue of the pod's own address is full, and that of all addresses is not", report.SegmentEndpointPod,
+		endtoend.BacklogFull).listening("full beside another"),
+	{
+		name: "the node's end of the pod's interface takes less than the bridge sends", listen: ":8080", works: true,
+		hangs: true, segment: report.SegmentEndpointNode, code: endtoend.LinkMTUDiffers, verdict: report.SegmentUnknown,
+		// A bridge whose MTU somebody has set keeps it (br_mtu_auto_adjust in net/bridge/br_if.c).
+		says: "1300", do: []string{
+			"client ip link set eth0 gso_max_segs 1", "node2 ip link set cni0 mtu 1499", "node2 ip link set vethpod mtu 1300",
+		},
+	},
+	{
+		name: "the node's end of the pod's interface takes less than the pod sends", listen: ":8080", works: true,
+		hangs: true, segment: report.SegmentAnswer, code: endtoend.LinkMTUDiffers, verdict: report.SegmentUnknown,
+		says: "1300", do: []string{
+			"endpoint ip link set eth0 gso_max_segs 1", "node2 ip link set vethpod mtu 1300",
+		},
+	},
 	unknownAt("the client's pod has a gateway that is nobody", report.SegmentClientPod,
 		"client ip route replace default via 10.244.1.77").saying("10.244.1.77"),
 	lostAt("the client's pod has a wrong neighbour for its gateway", report.SegmentClientPod,
@@ -232,6 +249,13 @@ var vxlanFaults = []fault{
 		name: "the other node's link is down", listen: ":8080", segment: report.SegmentNetwork, code: "NoCarrier",
 		do: []string{"node2 ip link set eth0 down"}, says: "NO-CARRIER",
 	},
+	lostAt("an entry of the tunnel's table has another port", report.SegmentNetwork, endtoend.TunnelPeerMissing,
+		"node1 bridge fdb replace 02:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 port 9999").saying("9999").overVXLAN(),
+	lostAt("an entry of the tunnel's table has another network", report.SegmentNetwork, endtoend.TunnelPeerMissing,
+		"node1 bridge fdb replace 02:00:00:00:00:02 dev flannel.1 dst 192.168.50.2 vni 77").saying("77").overVXLAN(),
+	lostAt("the tunnel's source is not an address of the node", report.SegmentNetwork, endtoend.TunnelPeerMissing,
+		"node1 ip link set flannel.1 type vxlan local 192.168.50.77").saying("192.168.50.77").overVXLAN().
+		undoneBy("node1 ip link set flannel.1 type vxlan local 192.168.50.1"),
 	lostAnswer("the client's node has a wrong neighbour for the client's pod",
 		"node1 ip neigh replace 10.244.1.5 lladdr 02:00:00:00:99:99 dev cni0 nud permanent").
 		coded(endtoend.EndToEndWrongNeighbour),
@@ -242,6 +266,12 @@ func onlyFrom(node, from string) []string {
 	return []string{
 		node + " iptables-nft -A INPUT -p udp -m udp --dport 8472 ! -s " + from + " -j DROP",
 	}
+}
+
+// undoneBy is a fault with lines that take it back.
+func (c fault) undoneBy(lines ...string) fault {
+	c.undo = lines
+	return c
 }
 
 // coded is a fault with a code.

@@ -46,9 +46,12 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	to := &c.Start.Packet
 	from := netfilter.SourceFor(p.Host, to.Proto, netip.AddrPortFrom(to.Dst, to.DstPort))
 	r, known, why := p.Host.Route(to.Dst)
+	lack, notRead := c.unread(p.State, to.Family, byRoutes)
 	switch {
 	case !known:
 		return unknown(segment, place, c.Client.Name, get, "the pod's route to %s is not known: %s", to.Dst, why), nil
+	case r.Unusable() && lack != nil:
+		return unknown(segment, place, c.Client.Name, enter(lack.command), "%s", notRead), nil
 	case r.Unusable():
 		return wrong(PodNoRoute, segment, place, "the CNI plugin, or the workload",
 			"the pod has no usable route to %s", to.Dst), nil
@@ -85,7 +88,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	out := &passed{w, start, end}
 	v := &veth{
 		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
-		translated: c.translated,
+		translated: c.translated, largest: c.largestOfAny(),
 	}
 	s, in, ok := v.leavesPod(&end.Packet)
 	if !ok {
@@ -144,6 +147,9 @@ func (f *follower) endpointPod() report.Segment {
 				"is not known here", f.to.At.Addr())
 	}
 	from := &f.arrival.end.Packet
+	if s, ok := f.hasRoom(p.State, segment, place); !ok {
+		return s
+	}
 	start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
 		Family: from.Family, Proto: from.Proto, Src: from.Src, Dst: from.Dst, DstPort: from.DstPort, In: dev,
 	}}
@@ -199,7 +205,7 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place, in stri
 	l := listenersAt(s, proto, at, in)
 	switch {
 	case len(l.taking) > 0:
-		return f.queued(l.taking, at, place)
+		return f.queued(s, &l, at, place)
 	case len(l.maybe) > 0 && l.maybe[0].Device != "":
 		return with(unknown(segment, place, f.to.Node, command, "whether the socket at %s takes what comes in by %s is not "+
 			"told", socketText(l.maybe[0]), in), textsOf(l.maybe)...)
@@ -243,36 +249,6 @@ func elsewhere(list []*host.Socket, at netip.AddrPort) string {
 		return "only IPv4 is listened at"
 	}
 	return "another address is listened at"
-}
-
-// queued judges the queues of sockets that take the packet: a listening socket of TCP whose queue is full drops the
-// last packet of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in
-// net/ipv4/tcp_input.c). Of several sockets at one address (SO_REUSEPORT) any may take it.
-func (f *follower) queued(list []*host.Socket, at netip.AddrPort, place string) report.Segment {
-	full, stopped := 0, 0
-	for _, x := range list {
-		if x.Stopped {
-			stopped++
-		}
-		if x.Full() {
-			full++
-		}
-	}
-	texts := textsOf(list)
-	if full == len(list) {
-		return with(wrong(BacklogFull, report.SegmentEndpointPod, place, "the workload",
-			"the queue of the socket that listens at %s is full: the process does not accept connections", at), texts...)
-	}
-	if stopped == len(list) {
-		return with(wrong(ProcessStopped, report.SegmentEndpointPod, place, "the workload",
-			"%s, which listens at %s, is stopped: the kernel accepts connections until its queue is full, and nothing answers",
-			processOf(list[0]), at), texts...)
-	}
-	s := right(report.SegmentEndpointPod, place, "%s listens at %s", processOf(list[0]), at)
-	if full > 0 || list[0].Protocol == "tcp" && list[0].Queue > 0 {
-		s = with(s, texts...)
-	}
-	return s
 }
 
 func processOf(s *host.Socket) string {

@@ -4,11 +4,14 @@ package endtoend_test
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -66,6 +69,42 @@ func TestRecordedTopologies(t *testing.T) {
 	for _, f := range files {
 		if !known[filepath.Base(f)] {
 			t.Errorf("%s is of no fault", f)
+		}
+	}
+}
+
+// Peers of WireGuard that have agreed on keys, and of which one has sent packets and received none, need not understand
+// one another any more.
+func TestASilentPeerIsUnknown(t *testing.T) {
+	s, err := snapshot.Open("../../testdata/endtoend/topologies/wireguard-healthy.tar.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for received, want := range map[string]report.SegmentVerdict{
+		"  transfer: 0 B received, 1.45 KiB sent": report.SegmentUnknown,
+		"  transfer: 92 B received, 0 B sent":     report.SegmentRight,
+		"  transfer: 180 B received, 148 B sent":  report.SegmentRight,
+	} {
+		states := map[string]*nodestate.State{}
+		for node, pod := range recordedPods {
+			n, err := s.Node(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := snap.Files(t, n)
+			files[snapshot.WireGuardFile] = regexp.MustCompile(`(?m)^  transfer: .*$`).
+				ReplaceAll(files[snapshot.WireGuardFile], []byte(received))
+			for at, of := range map[string]*snapshot.Node{node: snapshot.NewNode(node, files), pod.namespace: n.Pod(pod.name)} {
+				if states[at], err = nodestate.Load(of); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		v := &view{read: func(name string) *nodestate.State { return states[name] }}
+		got := v.segments(&fault{})
+		i := slices.IndexFunc(got, func(s report.Segment) bool { return s.Segment == report.SegmentNetwork })
+		if i < 0 || got[i].Verdict != want {
+			t.Errorf("%s: %+v", received, got)
 		}
 	}
 }

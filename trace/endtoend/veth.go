@@ -28,6 +28,7 @@ type veth struct {
 	translated func() bool
 	// beside is another pod of the node that packets may go to without it, over the bridge of both; nil for none.
 	beside    *nodestate.State
+	largest   int // how large the connection's packets may be; 0: as large as the interface that they leave by takes
 	hop, from netip.Addr
 }
 
@@ -35,10 +36,19 @@ type veth struct {
 // the end itself.
 func (v *veth) bridge() string { return cmp.Or(v.node.Host.Master(v.end), v.end) }
 
-// leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, and whether the pod
-// has its link-layer address. in is the node's interface that it comes in by; "" where that is not known. Where all is
-// right, or was not read, ok is true.
+// leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has its
+// link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that it
+// comes in by; "" where that is not known. Where all is right, or was not read, ok is true.
 func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
+	if s, in, ok = v.leaves(p); !ok || in == "" {
+		return s, in, ok
+	}
+	s, ok = v.takes(v.pod.Host, v.dev, v.pod.Host.MTU(v.dev), v.node.Host, v.end)
+	return s, in, ok
+}
+
+// leaves is leavesPod for packets of any size.
+func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
 	v.dev, v.hop, v.from = p.Out, hopOf(p), p.Src
 	if netfilter.IsUnknown(p.Out) || p.Out == "" {
 		return s, "", true
@@ -47,6 +57,10 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 		return s, "", true
 	}
 	in = v.bridge()
+	if up, known := v.pod.Host.Up(v.dev); known && !up {
+		return with(v.cannot("the pod's own interface %s is down", v.dev), "ip link in the pod: "+v.dev+" is not UP"), in,
+			false
+	}
 	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
 	line := ""
 	if there {
@@ -123,24 +137,40 @@ func (v *veth) cannot(format string, args ...any) report.Segment {
 
 // silent says why the node does not answer ARP for its own address; "" where it does, and where that is not known.
 func (v *veth) silent() string {
-	return silent(v.node, v.bridge(), v.hop, v.from)
+	return silent(v.node.Host, v.bridge(), v.hop, v.from)
 }
 
-// silent says why a node does not answer where somebody asks on an interface for one of its addresses; "" where it
+// silent says why a network namespace does not answer where somebody asks on an interface for one of its addresses; "" where it
 // does, and where that is not known. A question that the reverse path filter drops is not answered either
 // (arp_process in net/ipv4/arp.c asks for the route).
-func silent(n *Node, dev string, address, asker netip.Addr) string {
+func silent(n *host.Network, dev string, address, asker netip.Addr) string {
 	if !address.Is4() || !asker.Is4() {
 		return ""
 	}
-	if answers, why, known := n.Host.AnswersARP(dev, address, asker); known && !answers {
+	if answers, why, known := n.AnswersARP(dev, address, asker); known && !answers {
 		return why
 	}
-	drop, known := n.Host.ReversePath(host.Query{Dst: address, Src: asker, In: dev, Bare: true})
+	drop, known := n.ReversePath(host.Query{Dst: address, Src: asker, In: dev, Bare: true})
 	if known && drop.Drops() {
 		return "the reverse path filter of " + dev + " (" + drop.Setting + "): " + drop.Route
 	}
 	return ""
+}
+
+// silentToAll says why a network namespace does not answer, whichever of its addresses another one asks from on its
+// interface out (arp_solicit in net/ipv4/arp.c); "" where it answers one, and where that is not known.
+func silentToAll(n *host.Network, dev string, address netip.Addr, asker *host.Network, out string) (why string) {
+	other := func(a netip.Addr) bool { return a.Is4() != address.Is4() }
+	askers := slices.DeleteFunc(asker.AddressesOn(out), other)
+	if len(askers) == 0 {
+		askers = append(askers, asker.MasqueradeAddress(out, address))
+	}
+	for _, own := range askers {
+		if why = silent(n, dev, address, own); why == "" {
+			return ""
+		}
+	}
+	return why
 }
 
 // ofNode tells whether an interface of the node has a link-layer address, or whether that was not read.
@@ -198,6 +228,9 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 		return unknown(v.segment, v.place, v.node.Name, get,
 			"sent by %s; whether that leads to the pod is not known, as %s", out, why), false
 	}
+	if netfilter.IsUnknown(out) || out == "" {
+		return unknown(v.segment, v.place, v.node.Name, get, "by which interface the packet is sent on is not known"), false
+	}
 	if v.dev = v.pod.Host.DevOf(ip); v.dev == "" {
 		return unknown(v.segment, v.place, v.node.Name, get, "sent by %s; the pod's network namespace does not have the "+
 			"address %s", out, ip), false
@@ -218,13 +251,52 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	if up, known := v.node.Host.Up(v.end); known && !up || v.node.Host.NoCarrier(v.end) {
 		return with(v.cannot("the pod's interface %s is down", v.end), "ip link: "+v.end), false
 	}
+	if up, known := v.pod.Host.Up(v.dev); known && !up {
+		return with(v.cannot("the pod's own interface %s is down", v.dev), "ip link in the pod: "+v.dev+" is not UP"), false
+	}
 	if bridge != "" {
 		if state := v.node.Host.PortState(bridge, v.end); state != "" {
 			return with(v.cannot("the bridge %s sends nothing by its port %s, behind which the pod is", bridge, v.end),
 				fmt.Sprintf("ip -d link: %s master %s state %s", v.end, bridge, state)), false
 		}
 	}
-	return v.frames(p, ip)
+	if s, ok := v.frames(p, ip); !ok {
+		return s, false
+	}
+	size := v.node.Host.MTU(out)
+	if s, ok := v.takes(v.node.Host, out, size, v.node.Host, v.end); !ok {
+		return s, false
+	}
+	return v.takes(v.node.Host, v.end, min(size, v.node.Host.MTU(v.end)), v.pod.Host, v.dev)
+}
+
+// vlanHeader is what a bridge's port and a veth take beyond their MTU (is_skb_forwardable in net/core/dev.c).
+const vlanHeader = 4
+
+// takes compares how large packets leave by an interface with what the one takes that gets them: the other end of a
+// veth, or a port of the bridge. Larger ones are discarded, and nobody is told (is_skb_forwardable in net/core/dev.c,
+// called by __dev_forward_skb and br_dev_queue_push_xmit); those that are still to be cut pass.
+func (v *veth) takes(from *host.Network, out string, size int, to *host.Network, in string) (s report.Segment, ok bool) {
+	if v.largest > 0 {
+		size = min(size, v.largest)
+	}
+	takes := to.MTU(in)
+	if takes == 0 || size <= takes+vlanHeader {
+		return s, true
+	}
+	of := func(n *host.Network, dev string) string {
+		if n == v.node.Host {
+			return dev + " of " + v.node.Name
+		}
+		return dev + " of " + v.podPlace
+	}
+	s = with(unknown(v.segment, v.place, v.node.Name, "ip -s link show dev "+v.end,
+		"%s sends packets of up to %d bytes, and %s takes %d: larger ones may be lost without a message", of(from, out), size,
+		of(to, in), takes),
+		fmt.Sprintf("ip link: %s mtu %d", of(from, out), from.MTU(out)),
+		fmt.Sprintf("ip link: %s mtu %d", of(to, in), takes))
+	s.Code = LinkMTUDiffers
+	return s, false
 }
 
 // frames compares the neighbour that a node sends frames for a pod to with the pod's own address.
@@ -247,6 +319,13 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 		return with(unknown(v.segment, v.place, v.node.Name, show,
 			"when the node last asked for the pod's link-layer address, nothing answered"),
 			fmt.Sprintf("ip neigh: %s dev %s %s", hop, p.Out, e.State)), false
+	case !there && hop == ip:
+		// The node asks now. A program of eBPF may answer in the pod's place.
+		if why := silentToAll(v.pod.Host, v.dev, ip, v.node.Host, p.Out); why != "" {
+			return unknown(v.segment, v.place, v.node.Name, show+" dev "+p.Out,
+				"the node has no link-layer address of the pod, and by its settings the pod does not answer ARP for %s: %s", ip,
+				why), false
+		}
 	}
 	return s, true
 }

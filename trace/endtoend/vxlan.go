@@ -3,6 +3,7 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -32,6 +33,10 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return unknown(segment, place, x.from.Name, show,
 			"%s is a VXLAN interface of which the table of forwarding does not tell all", x.out), ""
 	}
+	to, lost, found := x.tunnelEnd(place, &v)
+	if found { // the entry's own values count
+		v.Port, v.ID = cmp.Or(to.Port, v.Port), cmp.Or(to.ID, v.ID)
+	}
 	if in, s = x.otherEnd(place, &v); in == "" {
 		return s, ""
 	}
@@ -39,16 +44,19 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out), "%s of %s is down", in, x.to.Name),
 			"ip link on "+x.to.Name+": "+in+" is not UP"), ""
 	}
-	end, s, ok := x.tunnelEnd(place, &v)
-	if !ok {
+	if s, ok := x.sameForm(place, &v, in); !ok {
 		return s, in
 	}
+	if !found {
+		return lost, in
+	}
+	end := to.Dst
 	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
 	}
 	e := &envelope{
 		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: x.mark,
-		adds: vxlanOverhead(end),
+		adds: vxlanOverhead(end), via: to.Via,
 	}
 	arrival, s, ok := x.outer(place, e, end)
 	if !ok {
@@ -89,35 +97,64 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.S
 		x.from.Name), has)
 }
 
+// sameForm compares the form of the headers at both ends: one that the other end does not expect is discarded (vxlan_rcv
+// in drivers/net/vxlan/vxlan_core.c). That with a mark is sent for packets alone that have one (vxlan_build_gbp_hdr).
+func (x *crossing) sameForm(place string, v *host.VXLAN, in string) (s report.Segment, ok bool) {
+	o, _ := x.to.Host.VXLAN(in)
+	evidence := []string{
+		fmt.Sprintf("ip -d link on %s: %s gbp %t gpe %t", x.from.Name, x.out, v.GBP, v.GPE),
+		fmt.Sprintf("ip -d link on %s: %s gbp %t gpe %t", x.to.Name, in, o.GBP, o.GPE),
+	}
+	switch {
+	case v.GPE != o.GPE:
+		return with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
+			"of %s on %s and %s on %s one alone has the headers of VXLAN-GPE: neither takes the other one's packets", x.out,
+			x.from.Name, in, x.to.Name), evidence...), false
+	case v.GBP && !o.GBP:
+		return with(unknown(report.SegmentNetwork, place, x.from.Name, "ip -d link show "+x.out,
+			"%s of %s sends the marks of packets along (gbp), and %s of %s discards packets that have one: whether these have "+
+				"is not known", x.out, x.from.Name, in, x.to.Name), evidence...), false
+	}
+	return s, true
+}
+
 // anyMAC is that of an entry for all frames that no other one is for.
 const anyMAC = "00:00:00:00:00:00"
 
 // tunnelEnd finds where the tunnel sends frames to the next hop, by its forwarding table (vxlan_xmit in
 // drivers/net/vxlan/vxlan_core.c).
-func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (end netip.Addr, s report.Segment, ok bool) {
+func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (to host.Forwarding, s report.Segment, ok bool) {
 	const segment = report.SegmentNetwork
 	show := "bridge fdb show dev " + x.out
 	list, known := x.from.Host.Forwardings(x.out)
 	if !known {
-		return end, unknown(segment, place, x.from.Name, show, "the forwarding table of %s was not read (%s)", x.from.Name,
+		return to, unknown(segment, place, x.from.Name, show, "the forwarding table of %s was not read (%s)", x.from.Name,
 			snapshot.BridgeFDBFile), false
 	}
-	var ends, all []netip.Addr
+	if !x.from.Host.HasNeighbours() { // which of the entries counts is decided by the neighbour's address
+		return to, unknown(segment, place, x.from.Name, "ip neigh show "+x.hop.String()+" dev "+x.out,
+			"the neighbours of %s were not read (%s)", x.from.Name, snapshot.NeighbourFile), false
+	}
+	var ends, all []host.Forwarding
 	e, there := x.from.Host.Neighbour(x.out, x.hop)
 	for _, f := range list {
+		own := there && e.MAC != "" && strings.EqualFold(f.MAC, e.MAC)
 		switch {
+		case f.Group && own:
+			return to, unknown(segment, place, x.from.Name, show+"; ip nexthop", "frames for %s go to a group of next hops, "+
+				"which was not read", x.hop), false
 		case !f.Dst.IsValid():
-		case there && e.MAC != "" && strings.EqualFold(f.MAC, e.MAC):
-			ends = append(ends, f.Dst)
+		case own:
+			ends = append(ends, f)
 		case f.MAC == anyMAC:
-			all = append(all, f.Dst)
+			all = append(all, f)
 		}
 	}
 	if len(ends) == 0 {
 		ends = all
 	}
 	if len(ends) == 0 && v.Remote.IsValid() {
-		ends = []netip.Addr{v.Remote}
+		ends = []host.Forwarding{{MAC: anyMAC, Dst: v.Remote, Via: v.Lower}}
 	}
 	what := e.MAC
 	if !there || e.MAC == "" {
@@ -125,25 +162,25 @@ func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (end netip.Addr, s rep
 	}
 	if len(ends) == 0 {
 		if v.Proxy && (!there || e.MAC == "") {
-			return end, unknown(segment, place, x.from.Name, show, "%s has no neighbour %s", x.out, x.hop), false
+			return to, unknown(segment, place, x.from.Name, show, "%s has no neighbour %s", x.out, x.hop), false
 		}
-		return end, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
+		return to, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s of %s has no entry that leads frames for %s to %s: they are dropped", x.out, x.from.Name, x.hop, x.to.Name),
 			"bridge fdb: "+x.out+" has no entry for "+what+", and none for all frames"), false
 	}
-	for _, a := range ends {
-		if local, known := x.to.Host.Local(a); known && local {
-			return a, s, true
+	for _, f := range ends {
+		if local, known := x.to.Host.Local(f.Dst); known && local {
+			return f, s, true
 		}
 	}
-	if slices.ContainsFunc(ends, func(a netip.Addr) bool { return a.IsMulticast() }) {
-		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to the group %s", x.out, ends[0]), false
+	if slices.ContainsFunc(ends, func(f host.Forwarding) bool { return f.Dst.IsMulticast() }) {
+		return to, unknown(segment, place, x.from.Name, show, "%s floods frames to the group %s", x.out, ends[0].Dst), false
 	}
 	if len(ends) > 1 {
-		return end, unknown(segment, place, x.from.Name, show, "%s floods frames to %d other ends, and %s is not one of them",
+		return to, unknown(segment, place, x.from.Name, show, "%s floods frames to %d other ends, and %s is not one of them",
 			x.out, len(ends), x.to.Name), false
 	}
 	s, ok = x.atNode(place, "frames for "+x.hop.String(), show,
-		fmt.Sprintf("bridge fdb: %s dev %s dst %s", what, x.out, ends[0]), ends[0])
+		fmt.Sprintf("bridge fdb: %s dev %s dst %s", what, x.out, ends[0].Dst), ends[0].Dst)
 	return ends[0], s, ok
 }

@@ -3,6 +3,7 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ func rulesUnread(s *nodestate.State, f netfilter.Family) string {
 	if x := s.NotAll[f]; x != nil {
 		return x.String()
 	}
-	files := []string{snapshot.NFTFile, snapshot.NFTDumpFile}
+	files := []string{snapshot.NFTFile, snapshot.NFTDumpFile, snapshot.IPVSFile}
 	for _, save := range nodestate.SaveFiles[f] {
 		files = append(files, save.Name)
 	}
@@ -44,6 +45,7 @@ type trouble struct {
 	packet   string // which one it is about; "" for the answer
 	message  string
 	owner    string
+	command  string // that tells what was not read; "" where another one does
 	evidence []report.Evidence
 }
 
@@ -71,15 +73,26 @@ func (c *Connection) passes(
 			bad = t
 		}
 	}
-	switch why := rulesUnread(s, f); {
+	rules := rulesUnread(s, f)
+	routes, noRoutes := c.unread(s, f, byRoutes)
+	switch {
 	case bad == nil && !found:
 		bad = &trouble{unknown: true, message: "the walk has come to no end"}
-	case bad == nil && why != "":
-		bad = &trouble{unknown: true, message: why}
-	case bad == nil && res.Ended != "":
-		bad = &trouble{unknown: true, message: res.Ended}
-	case bad != nil && why != "" && bad.noRoute:
+	case bad == nil && rules != "":
+		bad = &trouble{unknown: true, message: rules}
+	case bad == nil && routes != nil:
+		bad = &trouble{unknown: true, message: noRoutes, command: routes.command}
+	case bad == nil:
+		if packets, why := c.unread(s, f, byPackets, devicesOf(res)...); packets != nil {
+			bad = &trouble{unknown: true, message: why, command: packets.command}
+		} else if res.Ended != "" {
+			bad = &trouble{unknown: true, message: res.Ended}
+		}
+	case bad.noRoute && rules != "":
 		bad.unknown = true // a rule that was not read may translate the packet before
+	case bad.noRoute && routes != nil:
+		bad.unknown, bad.command = true, routes.command
+		bad.message += "; " + noRoutes
 	}
 	if bad != nil && bad.unknown {
 		for i := range res.Uncertain {
@@ -94,6 +107,15 @@ func (c *Connection) passes(
 		}
 	}
 	return kept, bad
+}
+
+// devicesOf are the interfaces that the packets of a walk have come in by and leave by.
+func devicesOf(res *netfilter.Result) (devs []string) {
+	for i := range res.Outcomes {
+		p := &res.Outcomes[i].Packet
+		devs = append(devs, p.In, p.Out)
+	}
+	return devs
 }
 
 // maxEvidence is how much is quoted in one segment.
@@ -146,6 +168,11 @@ func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
 // segment writes up a trouble as a segment.
 func (t *trouble) segment(code, segment, place, node, command string) report.Segment {
 	if t.unknown {
+		if t.command != "" && strings.HasPrefix(place, podPlace("")) {
+			command = enter(t.command)
+		} else {
+			command = cmp.Or(t.command, command)
+		}
 		s := unknown(segment, place, node, command, "%s", t.message)
 		s.Evidence = t.evidence
 		return s

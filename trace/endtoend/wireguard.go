@@ -62,6 +62,13 @@ func (x *crossing) wireguard(place string) (s report.Segment, in string) {
 				"known", x.out, x.from.Name, in, x.to.Name, peer.Sent),
 			fmt.Sprintf("wg show %s: peer %s has no latest handshake", x.out, peer.PublicKey)), in
 	}
+	if peer.Silent() {
+		return with(unknown(segment, place, x.from.Name, show,
+			"%s of %s has sent %s to %s, and received nothing: whether the packets come through is not known", x.out,
+			x.from.Name, peer.Sent, x.to.Name),
+			fmt.Sprintf("wg show %s: peer %s latest handshake: %s, transfer: %s received, %s sent", x.out, peer.PublicKey,
+				peer.Handshake, peer.Received, peer.Sent)), in
+	}
 	if s, ok := x.tunnelSizes(place, e, end, arrival.In); !ok {
 		return s, in
 	}

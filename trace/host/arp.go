@@ -26,7 +26,11 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	}
 	ignore, ok := n.larger(dev, "arp_ignore")
 	if !ok {
-		return false, "", false
+		// The largest mode of all interfaces is that of each, whatever its own is.
+		if ignore.text = "net/ipv4/conf/all/arp_ignore"; n.sysctl[ignore.text] != "8" {
+			return false, "", false
+		}
+		ignore.value, ignore.text = answersNone, ignore.text+"=8"
 	}
 	if why, known := n.arpIgnored(ignore.value, dev, address, asker); why != "" || !known {
 		return false, ignore.text + ": " + why, known
@@ -47,6 +51,9 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	}
 	return true, "", true
 }
+
+// answersNone is the mode of arp_ignore in which no address is told.
+const answersNone = 8
 
 // Unused says why the node takes no packets for any IPv6 address that it has on an interface beside those of the link:
 // duplicate address detection has found each of them with another host, or goes on (ndisc_recv_ns in
@@ -85,7 +92,7 @@ func (n *Network) arpIgnored(mode int, dev string, target, asker netip.Addr) (wh
 		return dev + " has no subnet with " + target.String() + " and " + asker.String(), true
 	case mode == 3:
 		return "", !host // it depends on route_localnet, too
-	case mode == 8: //nolint:mnd // arp_ignore
+	case mode == answersNone:
 		return "no address is told", true
 	}
 	return "", true

@@ -14,6 +14,13 @@ import (
 type Forwarding struct {
 	MAC string     // as bridge prints it
 	Dst netip.Addr // the tunnel's other end; the zero Addr for an entry of a bridge
+	// Port, ID and Via take the place of what the tunnel's interface has: the port and the network of the outer packets,
+	// and the interface that these leave by (vxlan_xmit_one in drivers/net/vxlan/vxlan_core.c). 0 and "" where not set.
+	Port uint16
+	ID   uint32
+	Via  string
+	// Group: the other ends are those of a group of next hops, which is not collected.
+	Group bool
 }
 
 // anyMAC is the MAC of a tunnel's entry for all frames that no other entry is for (vxlan_xmit in
@@ -25,6 +32,12 @@ type bridgeEntry struct {
 	MAC string `json:"mac"`
 	Dev string `json:"ifname"`
 	Dst string `json:"dst"`
+	// These are of a tunnel's entry alone.
+	Port     uint16 `json:"port"`
+	ID       uint32 `json:"vni"`
+	Via      string `json:"viaIf"`
+	ViaIndex uint32 `json:"viaIfIndex"` // of an interface in another network namespace
+	Group    uint32 `json:"nhid"`
 	// Master is the bridge that Dev is a port of; State is "permanent" or "static" of an entry that was not learned.
 	Master string   `json:"master"`
 	State  string   `json:"state"`
@@ -48,7 +61,10 @@ func (n *Network) readFDB(data []byte) error {
 		if x.Dev == "" || x.MAC == "" {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
-		e := Forwarding{MAC: strings.ToLower(x.MAC)}
+		e := Forwarding{MAC: strings.ToLower(x.MAC), Port: x.Port, ID: x.ID, Via: x.Via, Group: x.Group != 0}
+		if x.ViaIndex != 0 {
+			e.Via = fmt.Sprintf("if%d", x.ViaIndex)
+		}
 		if x.Dst != "" {
 			if e.Dst, err = parseAddr(x.Dst); err != nil {
 				return fmt.Errorf("interface %q: %w", x.Dev, err)

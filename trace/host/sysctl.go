@@ -85,6 +85,21 @@ func (n *Network) Sysctl(key string) (value string, ok bool) {
 	return value, ok
 }
 
+// ConnectionTable returns how many entries the kernel's connection table has, and how many it may have; ok is false where
+// that was not collected, and where there is no limit. A new connection that is one too many is dropped, unless one that
+// is not assured makes room (nf_conntrack_alloc in net/netfilter/nf_conntrack_core.c).
+func (n *Network) ConnectionTable() (used, most float64, ok bool) {
+	ok = true
+	value := func(key string) float64 {
+		text, there := n.Sysctl("net/netfilter/" + key)
+		v, err := strconv.ParseFloat(text, 64)
+		ok = ok && there && err == nil
+		return v
+	}
+	used, most = value("nf_conntrack_count"), value("nf_conntrack_max")
+	return used, most, ok && most > 0
+}
+
 // HasSysctls tells whether some setting below a path was collected, such as "net/netfilter/".
 func (n *Network) HasSysctls(prefix string) bool {
 	for key := range n.sysctl {

@@ -22,6 +22,8 @@ type VXLAN struct {
 	External bool
 	// Proxy: the kernel answers questions for neighbours itself, by the table of neighbours.
 	Proxy bool
+	// GBP: marks of packets go into the header. GPE: its header is that of another form.
+	GBP, GPE bool
 }
 
 // ipTunnel is a tunnel's interface as ip -j -d link prints it.
@@ -62,11 +64,13 @@ func (n *Network) readVXLANs(list []ipTunnel) {
 			Link     string  `json:"link"`
 			External bool    `json:"external"`
 			Proxy    bool    `json:"proxy"`
+			GBP      bool    `json:"gbp"`
+			GPE      bool    `json:"gpe"`
 		}
 		if list[i].Info.Kind != "vxlan" || json.Unmarshal(list[i].Info.Data, &d) != nil {
 			continue
 		}
-		v := VXLAN{Port: d.Port, Lower: d.Link, External: d.External, Proxy: d.Proxy}
+		v := VXLAN{Port: d.Port, Lower: d.Link, External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE}
 		if d.ID != nil {
 			v.ID = *d.ID
 		}

@@ -108,6 +108,13 @@ func (p *WireGuardPeer) set(key, value string) (err error) {
 	return err
 }
 
+// Silent tells whether packets were sent to the peer, and none came back, not even of a handshake
+// (update_rx_stats in drivers/net/wireguard/receive.c counts those, too).
+func (p *WireGuardPeer) Silent() bool {
+	const nothing = "0 B"
+	return p.Sent != "" && p.Sent != nothing && (p.Received == "" || p.Received == nothing)
+}
+
 // WireGuard returns an interface of WireGuard; nil where it is none, and where that was not collected.
 func (n *Network) WireGuard(dev string) *WireGuard { return n.wireguards[dev] }
 

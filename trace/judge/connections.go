@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/conntrack"
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -19,7 +20,7 @@ import (
 // Findings about the kernel's connection table.
 const (
 	ConntrackStale   = "ConntrackStale"
-	ConntrackFull    = "ConntrackFull"
+	ConntrackFull    = endtoend.ConntrackFull
 	ConntrackInvalid = "ConntrackInvalid"
 )
 
@@ -242,14 +243,8 @@ const crowded = 0.95
 // tableFull finds a connection table that has no room for new ones (nf_conntrack_alloc in
 // net/netfilter/nf_conntrack_core.c).
 var tableFull = &detector{stage: stageConnections, node: func(n *node) []issue {
-	value := func(key string) (float64, bool) {
-		text, ok := n.net.Sysctl("net/netfilter/" + key)
-		v, err := strconv.ParseFloat(text, 64)
-		return v, ok && err == nil
-	}
-	used, ok := value("nf_conntrack_count")
-	most, ok2 := value("nf_conntrack_max")
-	if !ok || !ok2 || most == 0 || used < crowded*most {
+	used, most, ok := n.net.ConnectionTable()
+	if !ok || used < crowded*most {
 		return nil
 	}
 	is := issue{

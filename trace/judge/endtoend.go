@@ -4,6 +4,7 @@ package judge
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -95,8 +96,14 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.LinkMTUDiffers, severity: warning, scope: onPath, by: segments,
-		remedy: advice("give the interfaces of all nodes on one link the same MTU, and the pods' network no more than " +
-			"that less the tunnel's headers"),
+		remedy: advice("give the interfaces of all nodes on one link the same MTU, both ends of a pod's interface and the " +
+			"bridge behind it another one, and the pods' network no more than the nodes' less the tunnel's headers"),
+	})
+	_ = register(kind{
+		code: endtoend.InterfaceDown, severity: mismatch, scope: onPath, by: segments,
+		remedy: advice("find out who has set the interface down (the node's network configuration, a person); ip link set "+
+			"dev with its name and up, on {node}, sets it up again, and what configures the node has to add the routes and "+
+			"addresses that went with it", command{line: "ip -d link", onNode: true}),
 	})
 	_ = register(kind{
 		code: SegmentUnknown, severity: note, scope: onPath, by: segments,
@@ -147,6 +154,7 @@ func EndToEnd(c *Cluster, ends *Ends, out *report.NodeReport) {
 		return // the report says so
 	}
 	out.Summary = report.Summary{Nodes: out.Summary.Nodes}
+	t.coverage = out.Coverage
 	verdict := report.ByDesign
 	name := t.aboutName()
 	for i := range out.Paths {
@@ -213,6 +221,8 @@ type tour struct {
 	ends   *Ends
 	nodes  map[string]*endtoend.Node
 	unread map[string]string
+	// coverage is that of the client's node, to which what lies beyond it is added.
+	coverage *report.Coverage
 }
 
 // follow follows a path's connections.
@@ -246,7 +256,11 @@ func (t *tour) follow(p *report.Path) {
 	}
 	here := t.here(p)
 	p.Segments = conn.Segments(&here)
+	t.withPrograms(p, conn)
 	t.withContainers(p)
+	if t.coverage != nil {
+		t.gaps(t.coverage, conn)
+	}
 	t.conclude(p, left, t.observeBehind(p, conn.Endpoints)...)
 	report.Complete(p)
 }
@@ -463,12 +477,15 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 			break
 		}
 	}
-	k := kinds[s.Code]
+	k, at := kinds[s.Code], cmp.Or(s.Node, t.Name)
 	if s.Untranslated {
+		at = t.Name
 		k = &kind{remedy: advice("let {node} translate the source address, as kube-proxy does, or set the Service's " +
 			"externalTrafficPolicy to Local: then only endpoints on the node that the client asks get its connections")}
 	}
-	is.remedy = t.advise(remedy{strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands}, &is)
+	is.remedy = t.adviseAt(at, remedy{
+		strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands,
+	}, &is)
 	if node := strings.TrimPrefix(s.Place, "node "); list != "" && node != s.Place {
 		first := report.Command{Line: list, Node: node}
 		is.remedy.Commands = append([]report.Command{first}, is.remedy.Commands...)

@@ -113,7 +113,7 @@ func TestUnknownSegments(t *testing.T) {
 }
 
 // A node or a pod that was not read leaves a connection unknown there, never right: a snapshot of one node alone.
-func TestWhatWasNotReadIsNotRight(t *testing.T) {
+func TestWhatWasNotReadOfOneNodeIsNotRight(t *testing.T) {
 	w := openCaptured(t, "iptables")
 	r := w.run()
 	files := snapshot.NewNode("node1", w.files)

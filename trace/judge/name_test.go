@@ -37,7 +37,19 @@ type nameCase struct {
 
 func newNameCase(t *testing.T, resolvConf string) *nameCase {
 	t.Helper()
-	return &nameCase{capturedNode: openCaptured(t, "iptables"), pod: map[string]string{
+	const rules = `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},` +
+		`{"priority":32767,"src":"all","table":"default"}]`
+	w := openCaptured(t, "iptables")
+	for name, text := range map[string]string{
+		snapshot.LinkFile: `[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"mtu":65536}]`,
+		snapshot.RuleFile: rules, snapshot.NeighbourFile: "[]", snapshot.SysctlFile: "net/ipv4/ip_forward=1\n",
+		snapshot.BridgeFDBFile: `[{"mac":"33:33:00:00:00:01","ifname":"eth0","flags":["self"],"state":"permanent"}]`,
+	} {
+		if w.files[name] == nil {
+			w.files[name] = []byte(text)
+		}
+	}
+	return &nameCase{capturedNode: w, pod: map[string]string{
 		snapshot.ResolvConfFile: resolvConf, snapshot.UnreadFile: "{}", snapshot.ListenFile: "\n",
 		snapshot.AddrFile: `[{"ifindex":1,"ifname":"lo","flags":["LOOPBACK","UP","LOWER_UP"],"addr_info":[` +
 			`{"family":"inet","local":"127.0.0.1","prefixlen":8,"scope":"host"}]},{"ifindex":2,"ifname":"eth0",` +
@@ -45,6 +57,8 @@ func newNameCase(t *testing.T, resolvConf string) *nameCase {
 			`"scope":"global"}]}]`,
 		snapshot.RouteFile: `[{"dst":"default","gateway":"10.244.1.1","dev":"eth0","flags":[]},{"dst":"10.244.1.0/24",` +
 			`"dev":"eth0","protocol":"kernel","scope":"link","prefsrc":"10.244.1.19","flags":[]}]`,
+		snapshot.LinkFile: `[{"ifindex":2,"ifname":"eth0","flags":["BROADCAST","UP","LOWER_UP"],"mtu":1500}]`,
+		snapshot.RuleFile: rules, snapshot.NeighbourFile: "[]", snapshot.SysctlFile: "net/ipv4/ip_forward=0\n",
 	}}
 }
 

@@ -40,12 +40,16 @@ var restartProxy = command{restart: true}
 var restart = advice("restart kube-proxy on {node}: it rewrites all its rules", restartProxy)
 
 // advise fills in a remedy for an issue of the node.
-func (n *node) advise(r remedy, i *issue) report.Remedy {
+func (n *node) advise(r remedy, i *issue) report.Remedy { return n.adviseAt(n.Name, r, i) }
+
+// adviseAt is advise for an issue of another node, which is not judged: what is done about kube-proxy there is not
+// known.
+func (n *node) adviseAt(at string, r remedy, i *issue) report.Remedy {
 	where := i.where.String()
 	if where == "" {
 		where = "the rule"
 	}
-	values := []string{"{node}", n.Name, "{where}", where, "{subject}", i.subject}
+	values := []string{"{node}", at, "{where}", where, "{subject}", i.subject}
 	quoted := make([]string, len(values))
 	for k := range values {
 		if quoted[k] = values[k]; k%2 == 1 {
@@ -83,7 +87,7 @@ func (n *node) advise(r remedy, i *issue) report.Remedy {
 		}
 		filled := report.Command{Line: line.Replace(c.line), When: c.when}
 		if c.onNode {
-			filled.Node = n.Name
+			filled.Node = at
 		}
 		out.Commands = append(out.Commands, filled)
 	}

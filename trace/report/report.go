@@ -112,8 +112,9 @@ type Coverage struct {
 
 // Gap is a part of a node that was not judged, or not all of it, since files are missing.
 type Gap struct {
-	Part  string   `json:"part"`
-	Files []string `json:"files"` // that would tell
+	Part   string   `json:"part"`
+	Files  []string `json:"files"`            // that would tell
+	Places []string `json:"places,omitempty"` // other nodes, and pods, that it is a part of; none: the node itself
 }
 
 // Mode is which proxy the node runs.

@@ -41,7 +41,7 @@ type Segment struct {
 	Owner    string     `json:"owner,omitempty"`
 	Message  string     `json:"message"`
 	Evidence []Evidence `json:"evidence,omitempty"`
-	// Command is what would tell, where that is unknown, and Node where it is to be run.
+	// Command is what would tell, where that is unknown, and Node where it is to be run, or where what is wrong is.
 	Command string `json:"command,omitempty"`
 	Node    string `json:"node,omitempty"`
 	Code    string `json:"code,omitempty"` // of the finding, where one says what is wrong

@@ -3,6 +3,9 @@
 package command
 
 import (
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,25 +15,108 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 )
 
-// On a terminal of 60 columns every row of verify's table fits into a line: a status that is cut is not seen.
-func TestVerifyFitsANarrowTerminal(t *testing.T) {
-	const columns = 60
+// printedAt is what a command prints on a terminal of a width.
+func printedAt(columns int, args ...string) string {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	env := newEnvironment(streams, System{})
 	env.out = terminal.Live(out, terminal.Style{Width: columns})
 	cmd := newRoot(env)
-	cmd.SetArgs([]string{"verify", "-n", "shop", "--snapshot", broken})
-	if err := cmd.Execute(); err == nil {
-		t.Fatal("nothing is wrong")
+	cmd.SetArgs(args)
+	_ = cmd.Execute() // an error says what is wrong with the node
+	return out.String()
+}
+
+// terminalWidths are those that people have: a part of a screen, a terminal's own, and wide ones.
+var terminalWidths = []int{60, 80, 100, 160}
+
+// fitting are commands with all that they print.
+var fitting = [][]string{
+	{"trace", "web", "-n", "shop", "--snapshot", broken},
+	{"trace", "api", "-n", "shop", "--snapshot", broken},
+	{"trace", "checkout", "-n", "shop", "--snapshot", broken},
+	{"trace", "admin", "-n", "shop", "--snapshot", broken},
+	{"trace", "shop/web", "--from", "pod/shop/web-76bbf6d6cc-m4dxw", "--end-to-end", "--snapshot", threeNodes},
+	{"verify", "-A", "--snapshot", broken},
+	{"verify", "-A", "--show-all", "--snapshot", broken},
+	{"verify", "-A", "--snapshot", threeNodes},
+	{"mode", "--snapshot", broken},
+	{"mode", "--snapshot", threeNodes},
+	{"resolve", "web", "-n", "shop", "--snapshot", broken},
+	{"resolve", "admin", "-n", "shop", "--snapshot", broken},
+}
+
+// toCopy is what stands in one piece, however wide it is: commands, addresses of pages and names of files.
+var toCopy = regexp.MustCompile(`^ *(Next +|Explain +|keep +|fix +|links +)?(kubectl |https://|iptables|ps |conntrack )`)
+
+// cutName is a name or an address with its middle cut out.
+var cutName = regexp.MustCompile(`[[:alnum:]]…|…[[:alnum:]]`)
+
+// On a terminal every line fits, and whatever does not fit is wrapped or left out as a whole: half of a name or of an
+// address is none. Wide output leaves nothing out.
+func TestOutputFitsTheTerminal(t *testing.T) {
+	for _, args := range fitting {
+		for _, columns := range terminalWidths {
+			for _, format := range []string{"table", "wide"} {
+				t.Run(fmt.Sprintf("%s at %d as %s", strings.Join(args, " "), columns, format), func(t *testing.T) {
+					args := append(slices.Clone(args), "-o", format)
+					printed := printedAt(columns, args...)
+					if len(printed) < 100 {
+						t.Fatalf("nothing is printed: %s", printed)
+					}
+					for line := range strings.Lines(printed) {
+						line = strings.TrimSuffix(line, "\n")
+						if w := plaintext.Width(line); w > columns && !toCopy.MatchString(line) {
+							t.Errorf("%d columns: %q", w, line)
+						}
+						if cutName.MatchString(line) {
+							t.Errorf("a name is cut: %q", line)
+						}
+						if format == "wide" && strings.Contains(line, "…") {
+							t.Errorf("something is left out: %q", line)
+						}
+					}
+				})
+			}
+		}
 	}
-	_, table, ok := strings.Cut(out.String(), "SERVICE ")
+}
+
+// Every word of wide output is there at every width: it is wrapped, and never cut.
+func TestWideOutputIsTheSameAtEveryWidth(t *testing.T) {
+	for _, args := range fitting {
+		if args[0] == "trace" || args[0] == "verify" { // these have headings, marks and labels for narrow terminals
+			continue
+		}
+		args := append(slices.Clone(args), "-o", "wide")
+		want := words(printedAt(0, args...))
+		for _, columns := range terminalWidths {
+			got := words(printedAt(columns, args...))
+			for _, word := range want {
+				if !slices.Contains(got, word) {
+					t.Errorf("%v at %d columns: no %q", args, columns, word)
+				}
+			}
+		}
+	}
+}
+
+// words are those of a text that a column's name is not.
+func words(s string) []string {
+	var out []string
+	for _, word := range strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" \n,/", r) }) {
+		if word != strings.ToUpper(word) || strings.ContainsAny(word, "0123456789") {
+			out = append(out, word)
+		}
+	}
+	return out
+}
+
+// The status of every path is seen on a narrow terminal.
+func TestVerifyFitsANarrowTerminal(t *testing.T) {
+	printed := printedAt(terminalWidths[0], "verify", "-n", "shop", "--snapshot", broken)
+	_, table, ok := strings.Cut(printed, "SERVICE ")
 	table, _, _ = strings.Cut("SERVICE "+table, "\n\n")
 	if !ok || strings.Count(table, "MissingEndpoint") < 4 {
-		t.Errorf("no table with its statuses:\n%s", out)
-	}
-	for line := range strings.Lines(table) {
-		if w := plaintext.Width(strings.TrimSpace(line)); w > columns {
-			t.Errorf("%d columns: %q", w, line)
-		}
+		t.Errorf("no table with its statuses:\n%s", printed)
 	}
 }

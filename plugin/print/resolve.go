@@ -230,15 +230,11 @@ func (t *text) endpointTable(r *Resolve) {
 		)
 	}
 	tab = tab.dropEmpty("PORT", "POD", "NODE", "ZONE", "SLICE")
-	if t.Width > 0 {
-		// WHY goes over several lines where it must, as long as it has some room.
-		over := func() bool { return tab.width()-max(tab.widths()[tab.index("WHY")]-24, 0) > t.Width }
-		for _, leave := range []string{"CONDITIONS", "NODE", "POD"} {
-			if over() {
-				tab = tab.without(leave)
-			}
+	tab = tab.fit(t.columns, nil, "SLICE", "ZONE", "CONDITIONS", "NODE", "POD", "WHY")
+	for i := range tab.below {
+		if !t.wide && r.Endpoints[i].Used {
+			tab.below[i] = nil
 		}
-		tab.limit = t.Width
 	}
 	t.table(tab, func(row int) terminal.Color {
 		if r.Endpoints[row].Used {

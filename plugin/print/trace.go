@@ -153,11 +153,13 @@ func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
 	}
 	if len(groups) > 0 {
 		tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
-		tab, stacked := t.fit(tab)
+		tab, stacked := t.fit(tab, states)
 		for _, l := range tab.lines() {
 			if k := slices.IndexFunc(heads, func(h heading) bool { return l.first && h.row == l.row }); stacked && k >= 0 {
-				t.Add(bold, heads[k].text)
-				t.End()
+				for _, line := range t.hanging(heads[k].text) {
+					t.Add(bold, line)
+					t.End()
+				}
 			}
 			t.tableLine(l, func(row int) terminal.Color { return stateColor(states[row]) })
 		}
@@ -258,14 +260,15 @@ func stateColor(s picture.State) terminal.Color {
 	return plain
 }
 
-// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the
-// node and the pod out, but for wide output. What is right or wrong always stays.
-func (t *text) fit(tab *table) (fitted *table, stacked bool) {
+// movedBelow are the columns of a table of paths that are the first to have no room in a narrow terminal: what is right
+// or wrong always stays in the table.
+var movedBelow = []string{"NODE", "POD", "MASQUERADE", "OBSERVED", "EXPECTED", "ACTUAL"}
+
+// fit makes a table fit a terminal: it stacks the frontends above their endpoints, then has what else is known of an
+// endpoint below it; of those with which nothing is wrong only in wide output.
+func (t *text) fit(tab *table, states []picture.State) (fitted *table, stacked bool) {
 	if t.columns == 0 || tab.width() <= t.columns {
 		return tab, false
-	}
-	if s := tab.squeeze("POD", 20, t.Width).squeeze("NODE", 12, t.Width); !t.wide && s.width() <= t.Width {
-		return s, false
 	}
 	low := tab.without("FRONTEND").without("FROM")
 	low.columns = slices.Clone(low.columns)
@@ -273,14 +276,10 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	for _, r := range low.rows {
 		r[0] = "  " + r[0]
 	}
-	if t.wide {
-		return low, true // nothing is cut
-	}
-	for _, leave := range []string{"", "NODE", "POD"} {
-		low = low.without(leave)
-		s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width)
-		if s.width() <= t.Width {
-			return s, true
+	low = low.fit(t.columns, nil, movedBelow...)
+	for i := range low.below {
+		if !t.wide && states[i] == picture.OK {
+			low.below[i] = nil
 		}
 	}
 	return low, true

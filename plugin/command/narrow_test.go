@@ -100,6 +100,39 @@ func TestWideOutputIsTheSameAtEveryWidth(t *testing.T) {
 	}
 }
 
+// Without headers there are rows and nothing else, for a program: the same at every width, each with all that it is of.
+func TestRowsAlone(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"trace web -n shop --snapshot " + broken, `
+ClusterIP 10.96.21.191:80  pod,node  10.244.1.15:8080  web-7c9d8f6b5d-2xkqp  worker-1  33.3%  50.0%  uneven
+ClusterIP 10.96.21.191:80  pod,node  10.244.2.9:8080   web-7c9d8f6b5d-hh6mr  worker-2  33.3%  50.0%  uneven
+ClusterIP 10.96.21.191:80  pod,node  10.244.3.4:8080   web-7c9d8f6b5d-q9v4n  worker-3  33.3%      -  MISSING
+`},
+		{"verify -n shop checkout web --snapshot " + broken, `
+shop/checkout  ClusterIP 10.96.77.154:80  pod       2 endpoints  1 endpoint, 10.244.2.12:8080 dropped  Dropped
+shop/web       ClusterIP 10.96.21.191:80  pod,node  3 endpoints  2 endpoints, 10.244.3.4:8080 missing  MissingEndpoint
+`},
+		{"verify -n shop admin --snapshot " + broken, "\n"},
+		{"mode --snapshot " + broken, `
+worker-1  iptables (nft)  iptables  v1.36.3  2026-11-20T19:37:57Z  0  ok
+`},
+		{"resolve web -n shop --snapshot " + broken, `
+http  10.244.1.15:8080  web-7c9d8f6b5d-2xkqp  worker-1  ready      yes  ready
+http  10.244.2.9:8080   web-7c9d8f6b5d-hh6mr  worker-2  ready      yes  ready
+http  10.244.2.31:8080  web-7c9d8f6b5d-zc8td  worker-2  not ready  no   not ready
+http  10.244.3.4:8080   web-7c9d8f6b5d-q9v4n  worker-3  ready      yes  ready
+`},
+	} {
+		for _, columns := range append([]int{0}, terminalWidths...) {
+			got := printedAt(columns, append(strings.Fields(tt.args), "--no-headers")...)
+			squeezed := func(s string) string { return regexp.MustCompile(`  +`).ReplaceAllString(s, "  ") }
+			if squeezed("\n"+got) != squeezed(tt.want) {
+				t.Errorf("%s at %d columns: got\n%s", tt.args, columns, got)
+			}
+		}
+	}
+}
+
 // words are those of a text that a column's name is not.
 func words(s string) []string {
 	var out []string

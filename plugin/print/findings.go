@@ -307,7 +307,7 @@ func (t *text) blocks(all []*block, severalNodes bool, limit int) {
 	for i, b := range all {
 		if limit > 0 && i == limit && !t.wide {
 			t.Blank()
-			t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(len(all)-limit, "more finding"))
+			t.Linef("… and %s", andMore(len(all)-limit, "more finding"))
 			break
 		}
 		t.Blank()
@@ -330,7 +330,7 @@ func (t *text) blockHead(b *block, subjects []string) {
 		label = strings.ToUpper(verdictText(b.verdict))
 	}
 	code, of := plaintext.Clean(b.code), plaintext.Clean(t.list(subjects, subjectLimit, ", "))
-	if of != "" && (t.Width == 0 || plaintext.Width(label+code+of)+2*gap <= t.Width) {
+	if of != "" && (t.columns == 0 || plaintext.Width(label+code+of)+2*gap <= t.columns) {
 		code, of = code+"  "+of, ""
 	}
 	t.Add(colorOf(b.verdict), label)

@@ -122,6 +122,10 @@ func (p *Printer) Resolve(out *terminal.Stream, r *Resolve, v View) error {
 }
 
 func (t *text) resolve(r *Resolve) {
+	if t.noHeaders {
+		t.endpointTable(r)
+		return
+	}
 	t.serviceHeader(&r.Service)
 	dns := r.DNS.Name
 	if len(r.DNS.Records) > 0 {
@@ -209,7 +213,7 @@ func (t *text) endpointTable(r *Resolve) {
 			used = "yes"
 		}
 		first := port(e)
-		if first == last {
+		if first == last && !t.noHeaders {
 			first = ""
 		}
 		last = port(e)

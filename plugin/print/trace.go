@@ -47,7 +47,7 @@ func (t *text) trace() {
 			t.nodeHeader(n)
 			t.Blank()
 		}
-		t.samples(t.pathTable(n.Paths))
+		t.samples(t.pathTable("", n.Paths))
 		t.segments(n.Paths)
 		if t.wide {
 			t.steps(n.Paths)
@@ -55,7 +55,7 @@ func (t *text) trace() {
 	}
 	if more > 0 {
 		t.Blank()
-		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more node"))
+		t.Linef("… and %s", andMore(more, "more node"))
 	}
 	t.blocks(notes, several, 0)
 	t.Blank()
@@ -121,10 +121,11 @@ func verdictText(v report.Verdict) string {
 }
 
 // pathTable is the table of frontends and endpoints of one node. Where something is not right, what is right is
-// counted. It returns the paths that are shown.
-func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
+// counted. It returns the paths that are shown. With the name of a node each row begins with that.
+func (t *text) pathTable(node string, paths []report.Path) (shown []report.Path) {
 	groups, folded := t.foldHealthy(t.groupsOf(paths))
 	tab := &table{columns: []column{
+		{"ON", false},
 		{"FRONTEND", false},
 		{"FROM", false},
 		{"ENDPOINT", false},
@@ -146,13 +147,15 @@ func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
 		heads = append(heads, heading{len(tab.rows), seenFrom(g.frontend, g.from)})
 		front := g.frontend
 		for _, r := range t.cut(g.rows) {
-			tab.add(front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.observed, r.status)
+			tab.add(node, front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.observed, r.status)
 			states = append(states, r.state)
-			front, from = "", ""
+			if !t.noHeaders { // a line by itself has to say all
+				front, from = "", ""
+			}
 		}
 	}
 	if len(groups) > 0 {
-		tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
+		tab = tab.dropEmpty("ON", "FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
 		tab, stacked := t.fit(tab, states)
 		for _, l := range tab.lines() {
 			if k := slices.IndexFunc(heads, func(h heading) bool { return l.first && h.row == l.row }); stacked && k >= 0 {
@@ -176,7 +179,7 @@ const briefRows = 12
 // foldHealthy leaves the groups that are right out where something else asks for attention, and counts their paths in a
 // line. Where nothing does, and the table would be long, each of them has one row.
 func (t *text) foldHealthy(groups []group) (kept []group, folded string) {
-	if t.wide {
+	if t.wide || t.noHeaders {
 		return groups, ""
 	}
 	healthy := func(g group) bool {
@@ -221,7 +224,7 @@ func (t *text) foldHealthy(groups []group) (kept []group, folded string) {
 	default:
 		folded = fmt.Sprintf("%s: %d right, %d refused by design", plaintext.Plural(right+byDesign, more), right, byDesign)
 	}
-	return kept, "… and " + folded + " (-o wide shows them)"
+	return kept, "… and " + folded + " " + wideShows(right+byDesign)
 }
 
 // brief makes one row of those of several endpoints, where nothing is to be said of any of them.

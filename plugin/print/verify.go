@@ -59,7 +59,7 @@ func (t *text) byCode(blocks []*block, several bool) {
 		above := "" // why, of the Service above
 		for k, b := range same {
 			if k == verifyServices && !t.wide {
-				t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(n-k, "more Service"))
+				t.Linef("… and %s", andMore(n-k, "more Service"))
 				break
 			}
 			t.Add(bold, strings.TrimSpace(b.service+"  "+plaintext.Clean(t.list(b.subjects.list, subjectLimit, ", "))))
@@ -77,16 +77,20 @@ func (t *text) byCode(blocks []*block, several bool) {
 // verifyTable writes the paths that are not right.
 func (t *text) verifyTable() {
 	limit := verifyRows
-	if t.wide {
+	if t.wide || t.noHeaders {
 		limit = 0
 	}
 	tab, verdicts, more := t.verifyPaths(limit)
+	if t.noHeaders {
+		t.byVerdict(tab, verdicts)
+		return
+	}
 	if len(tab.rows) == 0 {
 		return
 	}
 	t.byVerdict(t.fitPaths(tab), verdicts)
 	if more > 0 {
-		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more path"))
+		t.Linef("… and %s", andMore(more, "more path"))
 	}
 	var shown []report.Path
 	for i := range t.report.Nodes {
@@ -106,13 +110,17 @@ func (t *text) fitPaths(tab *table) *table {
 	if t.wide {
 		return tab.fit(t.columns, nil, "EXPECTED", "ACTUAL", "FROM", "NODE", "FRONTEND")
 	}
-	for _, leave := range []string{"EXPECTED", "ACTUAL", "FROM"} {
+	leave := []string{"EXPECTED", "ACTUAL", "FROM"}
+	if t.view.All { // no finding is of what is right
+		leave = leave[:2]
+	}
+	for _, head := range leave {
 		if t.Width == 0 || tab.width() <= t.Width {
 			break
 		}
-		tab = tab.without(leave).lastItems("ACTUAL", readable, t.Width)
+		tab = tab.without(head).lastItems("ACTUAL", readable, t.Width)
 	}
-	return tab.fit(t.Width, nil, "NODE", "FRONTEND")
+	return tab.fit(t.Width, nil, "FROM", "NODE", "FRONTEND")
 }
 
 // byVerdict writes a table whose last column has the colours of verdicts.

@@ -133,6 +133,39 @@ http  10.244.3.4:8080   web-7c9d8f6b5d-q9v4n  worker-3  ready      yes  ready
 	}
 }
 
+// Help fits, too, but for commands to copy; and nothing of it is lost.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	texts := [][]string{{"help"}, {"options"}, {"explain"}}
+	for _, c := range New(genericiooptions.NewTestIOStreamsDiscard(), System{}).Commands() {
+		texts = append(texts, []string{c.Name(), "--help"})
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		texts = append(texts, []string{"completion", shell, "--help"})
+	}
+	for _, code := range codes() {
+		texts = append(texts, []string{"explain", code})
+	}
+	whole := regexp.MustCompile(`^(\t|  kubectl |(- Upstream: )?https?://| *https?://)`)
+	for _, args := range texts {
+		all := strings.Fields(strings.ReplaceAll(printedAt(0, args...), "#", ""))
+		for _, columns := range terminalWidths {
+			printed := printedAt(columns, args...)
+			for line := range strings.Lines(printed) {
+				line = strings.TrimSuffix(line, "\n")
+				if w := plaintext.Width(line); w > columns && !whole.MatchString(line) {
+					t.Errorf("%v at %d: %d columns: %q", args, columns, w, line)
+				}
+				if strings.HasSuffix(line, " ") {
+					t.Errorf("%v at %d: a space ends %q", args, columns, line)
+				}
+			}
+			if got := strings.Fields(strings.ReplaceAll(printed, "#", "")); !slices.Equal(got, all) {
+				t.Errorf("%v at %d: other words than without a terminal:\n%s", args, columns, printed)
+			}
+		}
+	}
+}
+
 // words are those of a text that a column's name is not.
 func words(s string) []string {
 	var out []string

@@ -110,7 +110,8 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 	cmd.SetOut(env.out.Writer())
 	cmd.SetErr(env.errOut.Writer())
 	cmd.SetIn(env.in)
-	cmd.SetUsageTemplate(usageTemplate(env.out.Style().Width))
+	cmd.SetUsageTemplate(usageTemplate)
+	fitHelps(env, cmd)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return flagError(c, env.args, err)
 	})

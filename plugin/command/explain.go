@@ -10,7 +10,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/docs"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -65,49 +64,6 @@ func explain(env *environment, args []string) error {
 	return env.out.Document([]byte(text))
 }
 
-// reflow breaks the paragraphs and list items of a page at a width; 0: they stay as they are.
-func reflow(page string, width int) string {
-	if width == 0 {
-		return page
-	}
-	var out []string
-	var item string // the one that is being read
-	end := func() {
-		if item != "" {
-			text := strings.TrimLeft(item, " ")
-			indent := strings.Repeat(" ", len(item)-len(text))
-			below := indent
-			if strings.HasPrefix(text, "- ") {
-				below += "  "
-			}
-			lines := plaintext.Wrap(text, max(width-len(below), narrowestText))
-			out = append(out, indent+lines[0])
-			for _, line := range lines[1:] {
-				out = append(out, below+line)
-			}
-		}
-		item = ""
-	}
-	for line := range strings.SplitSeq(page, "\n") {
-		text := strings.TrimSpace(line)
-		switch {
-		case text == "":
-			end()
-			out = append(out, "")
-		case strings.HasPrefix(text, "- ") || item == "":
-			end()
-			item = line
-		default:
-			item += " " + text
-		}
-	}
-	end()
-	return strings.Join(out, "\n")
-}
-
-// narrowestText is how narrow a column of text becomes at most.
-const narrowestText = 30
-
 // similarCodes ends an error about a code that there is not: with what a verdict is, or the codes that are similar or
 // have the word in them.
 func similarCodes(word string) string {
@@ -131,11 +87,6 @@ func similarCodes(word string) string {
 // listOfFindings has a line for each finding, below the headings of the page. Where it is wider than a terminal, the
 // line is continued below itself.
 func listOfFindings(width int) string {
-	const indent = 2 + 26 + 1 + 8 + 1
-	limit := 0
-	if width > 0 {
-		limit = max(width-indent, narrowestText)
-	}
 	var b strings.Builder
 	group := ""
 	for _, f := range docs.Findings() {
@@ -146,12 +97,8 @@ func listOfFindings(width int) string {
 			group = f.Group
 			fmt.Fprintf(&b, "%s\n", group)
 		}
-		for i, line := range plaintext.Wrap(f.Summary, limit) {
-			if i > 0 {
-				fmt.Fprintf(&b, "%*s%s\n", indent, "", line)
-				continue
-			}
-			fmt.Fprintf(&b, "  %-26s %-8s %s\n", f.Code, f.Severity, line)
+		for _, line := range beside(fmt.Sprintf("  %-26s %-8s ", f.Code, f.Severity), f.Summary, width) {
+			b.WriteString(line + "\n")
 		}
 	}
 	return b.String()

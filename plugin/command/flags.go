@@ -301,7 +301,8 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 		"Ignore fields in a template that the report does not have")
 	f.StringVar(&o.color, "color", print.Colors[0], "Colours of tables: auto (on a terminal, unless NO_COLOR is set), "+
 		"always (in a pipe, too, and wrapped for a pager: | less -R) or never")
-	f.BoolVar(&o.noHeaders, "no-headers", false, "Print tables without their headers")
+	f.BoolVar(&o.noHeaders, "no-headers", false,
+		"Print only the rows of tables, with the same columns at every width of the terminal")
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(print.Colors, noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
 	values := make([]string, len(formats))

@@ -3,16 +3,14 @@
 package command
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
 // usageTemplate is cobra's, but for the kubectl flags: as in kubectl itself, the command "options" lists them, and the
-// help of a command shows what is its own. Flags are wrapped at a width; 0: not.
-func usageTemplate(width int) string { return fmt.Sprintf(usageFormat, width) }
-
-const usageFormat = `Usage:{{if .Runnable}}
+// help of a command shows what is its own.
+const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
 
@@ -23,7 +21,7 @@ Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if and .HasAvailableLocalFlags .HasParent}}
 
 Flags:
-{{.LocalFlags.FlagUsagesWrapped %d | trimTrailingWhitespaces}}{{end}}
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
 
 "kubectl svcproxy options" lists the kubectl flags that every command takes (-n, --context, --kubeconfig, …).
 `
@@ -35,7 +33,13 @@ func newOptionsCommand(width int) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
-			cmd.Print("These flags can be given to every command:\n\n" + cmd.InheritedFlags().FlagUsagesWrapped(width))
+			cmd.Print("These flags can be given to every command:\n")
+			for line := range strings.Lines(cmd.InheritedFlags().FlagUsages()) {
+				for _, part := range fitUsage(strings.TrimSuffix(line, "\n"), width) {
+					cmd.Print("\n" + part)
+				}
+			}
+			cmd.Println()
 		},
 	}
 }

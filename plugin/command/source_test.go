@@ -69,14 +69,6 @@ func TestCommandLineHasNoCredentials(t *testing.T) {
 	}
 }
 
-func TestTablesWithoutHeaders(t *testing.T) {
-	_, with, _ := runPlugin(t, "trace", "shop/web", "--snapshot", broken)
-	_, without, _ := runPlugin(t, "trace", "shop/web", "--snapshot", broken, "--no-headers")
-	if !strings.Contains(with, "\nFRONTEND ") || strings.Contains(without, "FRONTEND ") {
-		t.Errorf("got %s and %s", with, without)
-	}
-}
-
 func TestColors(t *testing.T) {
 	for color, want := range map[string]bool{"auto": false, "always": true, "never": false} {
 		_, stdout, _ := runPlugin(t, "trace", "shop/web", "--snapshot", broken, "--color", color)

@@ -42,35 +42,8 @@ func Middle(s string, limit int) string {
 	return Start(s, limit-1-tail) + "…" + end(s, tail)
 }
 
-// MiddleWords is Middle, but cuts between words where there is room for the last ones: those of a rule say where it
-// leads (-j TARGET).
-func MiddleWords(s string, limit int) string {
-	if limit <= 0 || Width(s) <= limit {
-		return s
-	}
-	const gap = " … "
-	text := strings.TrimLeft(s, " ")
-	head, words := s[:len(s)-len(text)], strings.Fields(text)
-	const ends = 2
-	if len(words) <= ends {
-		return Middle(s, limit)
-	}
-	first, between := head+words[0], words[1:len(words)-ends]
-	tail := strings.Join(words[len(words)-ends:], " ")
-	if Width(first+gap+tail) > limit {
-		return Middle(s, limit)
-	}
-	for _, word := range between {
-		if Width(first+" "+word+gap+tail) > limit {
-			break
-		}
-		first += " " + word
-	}
-	return first + gap + tail
-}
-
-// LastItems leaves out the first items of a list ("2 endpoints, 1 missing, 1 stale") that is wider than limit, and cuts
-// the middle out of the last item if it does not fit by itself. A limit of 0 is none.
+// LastItems leaves out the first items of a list ("2 endpoints, 1 missing, 1 stale") that is wider than limit. The last
+// item is never cut. A limit of 0 is none.
 func LastItems(s string, limit int) string {
 	for limit > 0 && Width(s) > limit {
 		_, rest, found := strings.Cut(s, ", ")
@@ -79,7 +52,7 @@ func LastItems(s string, limit int) string {
 		}
 		s = rest
 	}
-	return Middle(s, limit)
+	return s
 }
 
 // Start returns as much of the beginning of a text as fits into limit columns.
@@ -128,4 +101,123 @@ func fill(words []string, sep string, limit int) []string {
 		}
 	}
 	return append(lines, line)
+}
+
+// WrapCell is Wrap for a narrow column: a word that is too wide for a line is continued after one of its commas, or in
+// front of a name behind a slash. Names and addresses are never broken, so that a line may be wider than limit.
+func WrapCell(s string, limit int) []string { return wrapWords(s, limit, strings.Fields(s), cellParts) }
+
+// WrapRule breaks a rule between its options, each of which stays with its value where a line has room for both. Where
+// nothing else helps, a word is broken at limit.
+func WrapRule(s string, limit int) []string {
+	return wrapWords(s, limit, options(strings.Fields(s), limit), func(word string) []string {
+		var out []string
+		for _, part := range cellParts(word) {
+			for Width(part) > limit {
+				head := Start(part, limit)
+				if head == "" { // a character that is wider than a line
+					break
+				}
+				out, part = append(out, head), part[len(head):]
+			}
+			out = append(out, part)
+		}
+		return out
+	})
+}
+
+// options joins those of the words of a rule that are to stay together, unless they are wider than a line: an option
+// and its value, and a quotation.
+func options(words []string, limit int) []string {
+	var out []string
+	for i := 0; i < len(words); {
+		end := i + 1
+		for end < len(words) && (words[end-1] == "!" || isOption(words[end-1]) && !isOption(words[end])) {
+			end++
+		}
+		if last := words[end-1]; strings.HasPrefix(last, `"`) && (len(last) == 1 || !strings.HasSuffix(last, `"`)) {
+			for k := end; k < len(words); k++ {
+				if strings.HasSuffix(words[k], `"`) {
+					end = k + 1
+					break
+				}
+			}
+		}
+		if whole := strings.Join(words[i:end], " "); Width(whole) <= limit {
+			out = append(out, whole)
+		} else {
+			out = append(out, words[i:end]...)
+		}
+		i = end
+	}
+	return out
+}
+
+// isOption tells whether a word of a rule is an option: "-j", "--comment", and not "->".
+func isOption(word string) bool {
+	name := strings.TrimLeft(word, "-")
+	return len(name) < len(word) && name != "" && 'A' <= name[0] && name[0] <= 'z'
+}
+
+// Unbroken is the least limit at which WrapCell makes no line that is wider.
+func Unbroken(s string) int {
+	text := strings.TrimLeft(s, " ")
+	widest := 0
+	for _, word := range strings.Fields(text) {
+		for _, part := range cellParts(word) {
+			widest = max(widest, Width(part))
+		}
+	}
+	return len(s) - len(text) + widest
+}
+
+// wrapWords breaks a text between words, and a word that is wider than a line between its parts. All lines are indented
+// as the text is.
+func wrapWords(s string, limit int, words []string, parts func(word string) []string) []string {
+	if limit <= 0 || Width(s) <= limit {
+		return []string{s}
+	}
+	text := strings.TrimLeft(s, " ")
+	indent := s[:len(s)-len(text)]
+	limit = max(limit-len(indent), 1)
+	var lines []string
+	line := ""
+	end := func() {
+		if line != "" {
+			lines = append(lines, indent+line)
+		}
+		line = ""
+	}
+	for _, word := range words {
+		if line != "" && Width(line)+1+Width(word) <= limit {
+			line += " " + word
+			continue
+		}
+		end()
+		if Width(word) <= limit {
+			line = word
+			continue
+		}
+		for _, part := range parts(word) {
+			if Width(line)+Width(part) > limit {
+				end()
+			}
+			line += part
+		}
+	}
+	end()
+	return lines
+}
+
+// cellParts are the parts of a word between which a narrow column may break it: the items of a list, and a namespace
+// and the name behind it. A slash before a digit is one of a prefix or a port.
+func cellParts(word string) []string {
+	var out []string
+	from := 0
+	for i := 1; i < len(word); i++ {
+		if word[i-1] == ',' || word[i-1] == '/' && 'a' <= word[i] && word[i] <= 'z' {
+			out, from = append(out, word[from:i]), i
+		}
+	}
+	return append(out, word[from:])
 }

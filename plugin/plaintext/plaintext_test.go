@@ -38,7 +38,8 @@ func TestLastItems(t *testing.T) {
 		{"2 endpoints, 1 missing, 1 stale", 31, "2 endpoints, 1 missing, 1 stale"},
 		{"2 endpoints, 1 missing, 1 stale", 30, "1 missing, 1 stale"},
 		{"2 endpoints, 1 missing, 1 stale", 17, "1 stale"},
-		{"2 endpoints, 1 missing, 1 stale", 6, "1 s…le"},
+		{"2 endpoints, 1 missing, 1 stale", 6, "1 stale"},
+		{"1 endpoint, 10.244.2.12:8080 dropped", 20, "10.244.2.12:8080 dropped"},
 		{"1 endpoint, 10.244.2.12:8080 dropped", 24, "10.244.2.12:8080 dropped"},
 		{"not programmed", 20, "not programmed"},
 		{"2 endpoints, 1 missing", 0, "2 endpoints, 1 missing"},
@@ -46,27 +47,6 @@ func TestLastItems(t *testing.T) {
 	} {
 		if got := LastItems(tt.in, tt.limit); got != tt.want {
 			t.Errorf("LastItems(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
-		}
-	}
-}
-
-func TestMiddleWords(t *testing.T) {
-	const rule = `  rule 2: "shop/web:http -> 10.244.1.15:8080" -m statistic --mode random -j KUBE-SEP-LPRYETXTYMQCMNCE`
-	for _, tt := range []struct {
-		in    string
-		limit int
-		want  string
-	}{
-		{rule, 0, rule},
-		{rule, 200, rule},
-		{rule, 70, `  rule 2: "shop/web:http -> … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
-		{rule, 80, `  rule 2: "shop/web:http -> 10.244.1.15:8080" -m … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
-		{rule, 51, `  rule 2: … -j KUBE-SEP-LPRYETXTYMQCMNCE`},
-		{rule, 20, `  rule 2: …TYMQCMNCE`}, // the last word alone has no room
-		{"KUBE-SEP-LPRYETXTYMQCMNCE", 11, "KUBE-…CMNCE"},
-	} {
-		if got := MiddleWords(tt.in, tt.limit); got != tt.want {
-			t.Errorf("MiddleWords(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
 		}
 	}
 }
@@ -86,6 +66,67 @@ func TestWrap(t *testing.T) {
 	} {
 		if got := Wrap(tt.in, tt.limit); !slices.Equal(got, tt.want) {
 			t.Errorf("Wrap(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
+		}
+	}
+}
+
+// Names and addresses stay whole, whatever the width: half of one cannot be copied, and may be taken for another one.
+func TestWrapCell(t *testing.T) {
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  []string
+	}{
+		{"shop/web-7c9d8f6b5d-2xkqp", 0, []string{"shop/web-7c9d8f6b5d-2xkqp"}},
+		{"shop/web-7c9d8f6b5d-2xkqp", 25, []string{"shop/web-7c9d8f6b5d-2xkqp"}},
+		{"shop/web-7c9d8f6b5d-2xkqp", 24, []string{"shop/", "web-7c9d8f6b5d-2xkqp"}},
+		{"shop/web-7c9d8f6b5d-2xkqp", 5, []string{"shop/", "web-7c9d8f6b5d-2xkqp"}},
+		{"MissingEndpoint,StaleEndpoint", 20, []string{"MissingEndpoint,", "StaleEndpoint"}},
+		{"NodePort 10.77.0.11:31443", 20, []string{"NodePort", "10.77.0.11:31443"}},
+		{"NodePort 10.77.0.11:31443", 5, []string{"NodePort", "10.77.0.11:31443"}},
+		{"10.244.0.0/16,fd00:10:244::/56", 16, []string{"10.244.0.0/16,", "fd00:10:244::/56"}},
+		{"  10.244.1.15:8080 and more", 18, []string{"  10.244.1.15:8080", "  and more"}},
+		{"a,b,c d,e", 4, []string{"a,b,", "c", "d,e"}},
+		{"", 5, []string{""}},
+	} {
+		if got := WrapCell(tt.in, tt.limit); !slices.Equal(got, tt.want) {
+			t.Errorf("WrapCell(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
+		}
+		if tt.limit > 0 && slices.ContainsFunc(tt.want, func(l string) bool { return Width(l) > tt.limit }) !=
+			(Unbroken(tt.in) > tt.limit) {
+			t.Errorf("Unbroken(%q) = %d", tt.in, Unbroken(tt.in))
+		}
+	}
+}
+
+func TestWrapRule(t *testing.T) {
+	const rule = `-p tcp -m comment --comment "shop/web:http cluster IP" -m tcp --dport 80 -j KUBE-SEP-LPRYETXTYMQCMNCE`
+	for _, tt := range []struct {
+		in    string
+		limit int
+		want  []string
+	}{
+		{rule, 0, []string{rule}},
+		{rule, 50, []string{
+			"-p tcp -m comment", `--comment "shop/web:http cluster IP" -m tcp`, "--dport 80 -j KUBE-SEP-LPRYETXTYMQCMNCE",
+		}},
+		{rule, 28, []string{
+			"-p tcp -m comment --comment", `"shop/web:http cluster IP"`, "-m tcp --dport 80",
+			"-j KUBE-SEP-LPRYETXTYMQCMNCE",
+		}},
+		{rule, 27, []string{
+			"-p tcp -m comment --comment", `"shop/web:http cluster IP"`, "-m tcp --dport 80 -j", "KUBE-SEP-LPRYETXTYMQCMNCE",
+		}},
+		{`  rule 2: "a -> b" -j X`, 16, []string{`  rule 2:`, `  "a -> b" -j X`}},
+		{"a ! -s 10.0.0.0/8 -j X", 16, []string{"a", "! -s 10.0.0.0/8", "-j X"}},
+		{"id: 8babef6c55537c297158 -j", 10, []string{"id:", "8babef6c55", "537c297158", "-j"}},
+		{`--comment "never closed -j X`, 12, []string{"--comment", `"never`, "closed -j X"}},
+		{"中文中文", 5, []string{"中文", "中文"}},
+		{"中", 1, []string{"中"}},
+		{"one two", 7, []string{"one two"}},
+	} {
+		if got := WrapRule(tt.in, tt.limit); !slices.Equal(got, tt.want) {
+			t.Errorf("WrapRule(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (t *text) diff(d *report.Diff) {
 	}
 	for i := range d.Nodes {
 		if i >= diffNodes && !t.wide {
-			t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(len(d.Nodes)-i, "more node"))
+			t.Linef("… and %s", andMore(len(d.Nodes)-i, "more node"))
 			break
 		}
 		t.nodeDiff(&d.Nodes[i], d)
@@ -214,10 +214,18 @@ func (t *text) head(s string) {
 	}
 }
 
-// diffLine writes a line, in its width.
+// diffLine writes a difference; a long one is continued below itself.
 func (t *text) diffLine(sign, s string) {
-	s = plaintext.Clean(s)
-	t.Linef("  %s %s", sign, plaintext.Middle(s, roomBeside(t.Width, 4)))
+	const below = "  "
+	indent := len("  ") + plaintext.Width(sign) + len(" ")
+	lines := []string{plaintext.Clean(s)}
+	if t.columns > 0 && indent+plaintext.Width(lines[0]) > t.columns {
+		lines = plaintext.WrapRule(lines[0], roomBeside(t.columns, indent+len(below)))
+	}
+	t.Linef("  %s %s", sign, lines[0])
+	for _, line := range lines[1:] {
+		t.Linef("%*s%s", indent, "", below+line)
+	}
 }
 
 // sign is what stands before a difference.
@@ -283,7 +291,7 @@ func (t *text) changes(head string, list []report.Change, left int) {
 		}
 	}
 	if hidden > 0 {
-		more := "(-o wide shows them all)"
+		more := wideShows(hidden)
 		if left > 0 {
 			more = "(more than are listed)"
 		}

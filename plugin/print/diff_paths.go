@@ -53,8 +53,8 @@ func (t *text) pathChanges(n *report.NodeDiff) {
 	}
 	for i, g := range groups {
 		if i == diffPaths && !t.wide {
-			t.Linef("  … and %s that differ in other ways (-o wide shows them all)",
-				plaintext.Plural(len(groups)-i, "more group")+" of paths")
+			left := len(groups) - i
+			t.Linef("  … and %s of paths that differ in other ways %s", plaintext.Plural(left, "more group"), wideShows(left))
 			break
 		}
 		t.pathGroup(g)

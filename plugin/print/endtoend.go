@@ -65,7 +65,7 @@ func endToEndOf(node string, p *report.Path) *picture.EndToEnd {
 	}
 	switch {
 	case more > 0:
-		e.More = "… and " + plaintext.Plural(more, "more endpoint") + " (-o wide lists them all)"
+		e.More = "… and " + andMore(more, "more endpoint")
 	case len(endpoints) == 0 && lost && len(p.Expected.Endpoints) > 0:
 		e.More = plaintext.Plural(len(p.Expected.Endpoints), "endpoint") + ": not reached"
 	}

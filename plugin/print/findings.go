@@ -4,6 +4,7 @@ package print
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -310,7 +311,7 @@ func (t *text) blocks(all []*block, severalNodes bool, limit int) {
 	for i, b := range all {
 		if limit > 0 && i == limit && !t.wide {
 			t.Blank()
-			t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(len(all)-limit, "more finding"))
+			t.Linef("… and %s", andMore(len(all)-limit, "more finding"))
 			break
 		}
 		t.Blank()
@@ -333,7 +334,7 @@ func (t *text) blockHead(b *block, subjects []string) {
 		label = strings.ToUpper(verdictText(b.verdict))
 	}
 	code, of := plaintext.Clean(b.code), plaintext.Clean(t.list(subjects, subjectLimit, ", "))
-	if of != "" && (t.Width == 0 || plaintext.Width(label+code+of)+2*gap <= t.Width) {
+	if of != "" && (t.columns == 0 || plaintext.Width(label+code+of)+2*gap <= t.columns) {
 		code, of = code+"  "+of, ""
 	}
 	t.Add(colorOf(b.verdict), label)
@@ -373,8 +374,8 @@ const (
 )
 
 // evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.
-// What a finding is due to is marked: the rules, or what stands first where no rule is quoted. It is never cut; what
-// stands below a chain's name is, in the middle.
+// What a finding is due to is marked: the rules, or what stands first where no rule is quoted. It is whole; what stands
+// below a chain's name is shortened by what is the same in all rules of the kind.
 func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 	label := "where"
 	limit := evidenceLimit
@@ -412,16 +413,36 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 			label = ""
 			continue
 		}
-		if room := max(t.Width-labelWidth-len(noMark), 40); t.Width > 0 && plaintext.Width(rule) > room {
-			rule = plaintext.MiddleWords(strings.ReplaceAll(rule, "-m comment --comment ", ""), room)
+		if t.Width > 0 {
+			rule = shortened(rule, roomBeside(t.Width, labelWidth+len(noMark)))
 		}
-		if t.wide { // nothing is cut
-			t.quote(label, rule, "")
-		} else {
-			t.line(label, noMark+rule, false)
-		}
+		t.quote(label, rule, "")
 		label = ""
 	}
+}
+
+// needless are the parts of a rule that tell nothing of it, with what takes their places, in the order in which they go
+// where a rule has no room in a line. What a rule is for (its comment), what it matches and where it leads always stay.
+var needless = []struct {
+	part *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`-m comment --comment `), ""},
+	{regexp.MustCompile(`(-p (tcp|udp|sctp) .*)-m (tcp|udp|sctp) `), "$1"},
+	{regexp.MustCompile(`--mask [0-9a-f.:]+ --rsource `), "… "},
+	{regexp.MustCompile(`--name KUBE-SEP-\S+ (… )?`), "… "},
+	{regexp.MustCompile(`-m statistic --mode random --probability (\S+?)0* `), "… --probability $1 "},
+}
+
+// shortened is a rule that fits into a width, or has nothing needless in it.
+func shortened(rule string, width int) string {
+	for _, n := range needless {
+		if plaintext.Width(rule) <= width {
+			break
+		}
+		rule = n.part.ReplaceAllString(rule, n.by)
+	}
+	return rule
 }
 
 // joinTexts makes one piece of evidence of those behind the first that quote no rule and follow one another.
@@ -444,12 +465,15 @@ func (t *text) quote(label, s string, v report.Verdict) {
 	text := strings.TrimLeft(s, " ")
 	indent := s[:len(s)-len(text)]
 	below := noMark + indent + "  "
-	limit := roomBeside(t.columns, labelWidth+len(below))
+	lines := []string{plaintext.Clean(text)}
+	if room := t.columns - labelWidth - len(noMark+indent); t.columns > 0 && plaintext.Width(lines[0]) > room {
+		lines = plaintext.WrapRule(lines[0], roomBeside(t.columns, labelWidth+len(below)))
+	}
 	mark := guiltyMark
 	if !pressing(v) {
 		mark = noMark
 	}
-	for _, line := range plaintext.Wrap(plaintext.Clean(text), limit) {
+	for _, line := range lines {
 		t.Addf("%-*s", labelWidth, strings.TrimRight("  "+label, " "))
 		t.Add(colorOf(v), mark+indent+line)
 		t.End()

@@ -16,15 +16,13 @@ import (
 func (t *text) mode() {
 	tab, verdicts, lost := t.modeTable()
 	if len(tab.rows) > 0 {
-		if t.Width > 0 {
-			tab = tab.squeeze("NODE", 16, t.Width)
-			for _, leave := range []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED"} {
-				if tab.width() > t.Width {
-					tab = tab.without(leave)
-				}
+		order := []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED", "LAST SYNC"}
+		for _, leave := range order {
+			if t.Width > 0 && tab.width() > t.Width {
+				tab = tab.without(leave)
 			}
-			tab = tab.squeeze("NODE", 8, t.Width)
 		}
+		tab = tab.fit(t.columns, nil, append(order, "HEALTH", "MODE")...)
 		t.byVerdict(tab, verdicts)
 	}
 	t.lost(lost)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
-	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -80,7 +79,7 @@ func (t *text) pictures() (out []picture.Drawing, more string) {
 		}
 	}
 	if left > 0 {
-		more = "… and " + plaintext.Plural(left, "more path") + " (-o wide lists them all)"
+		more = "… and " + andMore(left, "more path")
 	}
 	return out, more
 }

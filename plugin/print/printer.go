@@ -62,7 +62,7 @@ type Printer struct {
 
 	// Color says whether a terminal gets colours: auto, always or never.
 	Color string
-	// NoHeaders leaves out the headers of tables.
+	// NoHeaders prints only the rows of tables, the same at every width: for programs.
 	NoHeaders bool
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -126,13 +127,21 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// At 80 columns nothing but commands and links may run over the edge.
+// Nothing but commands and links may run over the edge, and no name or address is cut.
 func TestWidth(t *testing.T) {
+	cut := regexp.MustCompile(`[[:alnum:]]…|…[[:alnum:]]`)
 	for name, r := range reports() {
-		for line := range strings.Lines(render(t, "table", r, view(80))) {
-			line = strings.TrimSuffix(line, "\n")
-			if plaintext.Width(line) > 80 && !strings.Contains(line, "kubectl ") && !strings.Contains(line, "https://") {
-				t.Errorf("%s: %d columns: %q", name, plaintext.Width(line), line)
+		for _, width := range []int{60, 80, 100, 160} {
+			for _, format := range []string{"table", "wide"} {
+				for line := range strings.Lines(render(t, format, r, view(width))) {
+					line = strings.TrimSuffix(line, "\n")
+					if plaintext.Width(line) > width && !strings.Contains(line, "kubectl ") && !strings.Contains(line, "https://") {
+						t.Errorf("%s: %d columns of %d: %q", name, plaintext.Width(line), width, line)
+					}
+					if cut.MatchString(line) {
+						t.Errorf("%s at %d: a name is cut: %q", name, width, line)
+					}
+				}
 			}
 		}
 	}

@@ -122,6 +122,10 @@ func (p *Printer) Resolve(out *terminal.Stream, r *Resolve, v View) error {
 }
 
 func (t *text) resolve(r *Resolve) {
+	if t.noHeaders {
+		t.endpointTable(r)
+		return
+	}
 	t.serviceHeader(&r.Service)
 	dns := r.DNS.Name
 	if len(r.DNS.Records) > 0 {
@@ -209,7 +213,7 @@ func (t *text) endpointTable(r *Resolve) {
 			used = "yes"
 		}
 		first := port(e)
-		if first == last {
+		if first == last && !t.noHeaders {
 			first = ""
 		}
 		last = port(e)
@@ -230,15 +234,11 @@ func (t *text) endpointTable(r *Resolve) {
 		)
 	}
 	tab = tab.dropEmpty("PORT", "POD", "NODE", "ZONE", "SLICE")
-	if t.Width > 0 {
-		// WHY goes over several lines where it must, as long as it has some room.
-		over := func() bool { return tab.width()-max(tab.widths()[tab.index("WHY")]-24, 0) > t.Width }
-		for _, leave := range []string{"CONDITIONS", "NODE", "POD"} {
-			if over() {
-				tab = tab.without(leave)
-			}
+	tab = tab.fit(t.columns, nil, "SLICE", "ZONE", "CONDITIONS", "NODE", "POD", "WHY")
+	for i := range tab.below {
+		if !t.wide && r.Endpoints[i].Used {
+			tab.below[i] = nil
 		}
-		tab.limit = t.Width
 	}
 	t.table(tab, func(row int) terminal.Color {
 		if r.Endpoints[row].Used {

@@ -205,9 +205,10 @@ const (
 	differLimit = 24
 )
 
-// cut keeps the rows of a long list that tell something, and counts the rest; wide output never cuts.
+// cut keeps the rows of a long list that tell something, and counts the rest; wide output, and one for a
+// program, never cuts.
 func (t *text) cut(rows []row) []row {
-	if t.wide {
+	if t.wide || t.noHeaders {
 		return rows
 	}
 	return fold(rows, rowLimit, differLimit)

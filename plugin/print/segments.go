@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -110,29 +109,10 @@ func tracedTexts(s *report.Segment) (out []string) {
 	return out
 }
 
-// segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below.
+// segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below, and
+// where it is.
 func (t *text) segmentTable(tab *table, color func(row int) terminal.Color) {
-	if t.columns == 0 || tab.width() <= t.columns {
-		t.table(tab, color)
-		return
-	}
-	what := tab.index("WHAT")
-	low := tab.without("WHAT")
-	if !t.wide {
-		low = low.squeeze("PLACE", leastWrapped, t.columns)
-	}
-	const indent = 4
-	for _, l := range low.lines() {
-		t.tableLine(l, color)
-		if l.row < 0 {
-			continue
-		}
-		for _, line := range plaintext.Wrap(tab.rows[l.row][what], max(t.columns-indent, 40)) {
-			t.Addf("%*s", indent, "")
-			t.Add(color(l.row), line)
-			t.End()
-		}
-	}
+	t.table(tab.fit(t.columns, []string{"PLACE", "WHAT"}, "WHAT", "PLACE", "SEEN"), color)
 }
 
 // namesOf names segments in one cell.

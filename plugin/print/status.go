@@ -69,7 +69,7 @@ func (t *text) status(r *report.StatusReport) {
 	for i, b := range blocks {
 		if i == statusBlocks && !t.wide {
 			t.Blank()
-			t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(len(blocks)-i, "more finding"))
+			t.Linef("… and %s", andMore(len(blocks)-i, "more finding"))
 			break
 		}
 		t.Blank()
@@ -144,7 +144,7 @@ func (t *text) statusBlock(b *statusBlock, r *report.StatusReport) {
 	v := report.AgentVerdict(b.Severity)
 	t.blockHead(&block{verdict: v, code: b.Code}, b.services[:t.shownServices(b)])
 	if more := len(b.services) - t.shownServices(b); more > 0 {
-		t.line("", fmt.Sprintf("and %s (-o wide shows them all)", plaintext.Plural(more, "more Service")), true)
+		t.line("", "and "+andMore(more, "more Service"), true)
 	}
 	where := t.list(plaintext.Ranges(b.Nodes), nodeLimit, ", ")
 	count := fmt.Sprintf("%d of %s", len(b.Nodes), plaintext.Plural(r.Summary.Nodes, "node"))

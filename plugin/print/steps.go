@@ -84,8 +84,10 @@ func (t *text) stackedSteps(rows []printedStep, v report.Verdict) {
 		r := &rows[i]
 		chain := strings.Join(strings.Fields(r.hook+" "+r.table+" "+r.chain), " ")
 		if chain != above {
-			t.Add(bold, chain)
-			t.End()
+			for _, line := range t.hanging(chain) {
+				t.Add(bold, line)
+				t.End()
+			}
 		}
 		above = chain
 		mark := noMark
@@ -103,7 +105,14 @@ func (t *text) stackedSteps(rows []printedStep, v report.Verdict) {
 		if r.to != "" {
 			parts = append(parts, "to "+r.to)
 		}
-		t.Addf("%s%s  ", mark, strings.Join(parts, "  "))
+		lead := mark + strings.Join(parts, apart)
+		t.Add(plain, lead)
+		if below := "    "; plaintext.Width(lead+apart+r.verdict) > t.columns {
+			t.End()
+			t.Add(plain, below)
+		} else {
+			t.Add(plain, apart)
+		}
 		t.Add(r.color(v), r.verdict)
 		t.End()
 		t.stepText(r, v)
@@ -120,7 +129,7 @@ func (t *text) stepText(r *printedStep, v report.Verdict) {
 	if r.text == "" {
 		return
 	}
-	for _, line := range plaintext.Wrap(r.text, limit) {
+	for _, line := range plaintext.WrapRule(r.text, limit) {
 		t.Addf("%*s", indent, "")
 		t.Add(r.color(v), line)
 		t.End()

@@ -27,6 +27,10 @@ type text struct {
 }
 
 func (t *text) print() {
+	if t.noHeaders {
+		t.rowsOnly()
+		return
+	}
 	t.source(t.report.Source)
 	switch t.report.Kind {
 	case report.KindVerify:
@@ -42,6 +46,26 @@ func (t *text) print() {
 	}
 	verdict, rest := t.conclusion()
 	t.conclude(t.report.Verdict, verdict, rest)
+}
+
+// rowsOnly writes the rows of a report's table, for a program that reads them line by line.
+func (t *text) rowsOnly() {
+	switch t.report.Kind {
+	case report.KindVerify:
+		t.verifyTable()
+	case report.KindMode:
+		tab, verdicts, _ := t.modeTable()
+		t.byVerdict(tab, verdicts)
+	default:
+		for i := range t.report.Nodes {
+			n := &t.report.Nodes[i]
+			node := ""
+			if len(t.report.Nodes) > 1 {
+				node = n.Node
+			}
+			t.pathTable(node, n.Paths)
+		}
+	}
 }
 
 // conclude writes the last line: a verdict, and what it holds for. On a terminal a long one is continued below itself;
@@ -121,7 +145,10 @@ func (p *Printer) newText(v View, r *report.Report) *text {
 		v.Color = false
 	}
 	t := &text{Text: terminal.NewText(v.Color), noHeaders: p.NoHeaders, Style: v.Style, wide: p.Wide(), view: v, report: r}
-	if t.columns = v.Width; t.wide {
+	if t.noHeaders { // for a program: the same columns at every width
+		t.Width = 0
+	}
+	if t.columns = t.Width; t.wide {
 		t.Width = 0
 	}
 	return t
@@ -184,6 +211,17 @@ func (t *text) list(names []string, limit int, sep string) string {
 		return strings.Join(names[:limit], sep) + fmt.Sprintf(" and %d more", len(names)-limit)
 	}
 	return strings.Join(names, sep)
+}
+
+// andMore counts what is not shown, and says what shows it.
+func andMore(n int, what string) string { return plaintext.Plural(n, what) + " " + wideShows(n) }
+
+// wideShows says what shows so many things that are not shown.
+func wideShows(n int) string {
+	if n == 1 {
+		return "(-o wide shows it)"
+	}
+	return "(-o wide shows them)"
 }
 
 func frontendText(f *report.Frontend) string {

@@ -47,7 +47,7 @@ func (t *text) trace() {
 			t.nodeHeader(n)
 			t.Blank()
 		}
-		t.samples(t.pathTable(n.Paths))
+		t.samples(t.pathTable("", n.Paths))
 		t.segments(n.Paths)
 		if t.wide {
 			t.steps(n.Paths)
@@ -55,7 +55,7 @@ func (t *text) trace() {
 	}
 	if more > 0 {
 		t.Blank()
-		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more node"))
+		t.Linef("… and %s", andMore(more, "more node"))
 	}
 	t.blocks(notes, several, 0)
 	t.Blank()
@@ -121,10 +121,11 @@ func verdictText(v report.Verdict) string {
 }
 
 // pathTable is the table of frontends and endpoints of one node. Where something is not right, what is right is
-// counted. It returns the paths that are shown.
-func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
+// counted. It returns the paths that are shown. With the name of a node each row begins with that.
+func (t *text) pathTable(node string, paths []report.Path) (shown []report.Path) {
 	groups, folded := t.foldHealthy(t.groupsOf(paths))
 	tab := &table{columns: []column{
+		{"ON", false},
 		{"FRONTEND", false},
 		{"FROM", false},
 		{"ENDPOINT", false},
@@ -146,18 +147,22 @@ func (t *text) pathTable(paths []report.Path) (shown []report.Path) {
 		heads = append(heads, heading{len(tab.rows), seenFrom(g.frontend, g.from)})
 		front := g.frontend
 		for _, r := range t.cut(g.rows) {
-			tab.add(front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.observed, r.status)
+			tab.add(node, front, from, r.endpoint, r.pod, r.node, r.masquerade, r.expected, r.actual, r.observed, r.status)
 			states = append(states, r.state)
-			front, from = "", ""
+			if !t.noHeaders { // a line by itself has to say all
+				front, from = "", ""
+			}
 		}
 	}
 	if len(groups) > 0 {
-		tab = tab.dropEmpty("FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
-		tab, stacked := t.fit(tab)
+		tab = tab.dropEmpty("ON", "FROM", "ENDPOINT", "POD", "NODE", "MASQUERADE", "OBSERVED")
+		tab, stacked := t.fit(tab, states)
 		for _, l := range tab.lines() {
 			if k := slices.IndexFunc(heads, func(h heading) bool { return l.first && h.row == l.row }); stacked && k >= 0 {
-				t.Add(bold, heads[k].text)
-				t.End()
+				for _, line := range t.hanging(heads[k].text) {
+					t.Add(bold, line)
+					t.End()
+				}
 			}
 			t.tableLine(l, func(row int) terminal.Color { return stateColor(states[row]) })
 		}
@@ -174,7 +179,7 @@ const briefRows = 12
 // foldHealthy leaves the groups that are right out where something else asks for attention, and counts their paths in a
 // line. Where nothing does, and the table would be long, each of them has one row.
 func (t *text) foldHealthy(groups []group) (kept []group, folded string) {
-	if t.wide {
+	if t.wide || t.noHeaders {
 		return groups, ""
 	}
 	healthy := func(g group) bool {
@@ -219,7 +224,7 @@ func (t *text) foldHealthy(groups []group) (kept []group, folded string) {
 	default:
 		folded = fmt.Sprintf("%s: %d right, %d by design", plaintext.Plural(right+byDesign, more), right, byDesign)
 	}
-	return kept, "… and " + folded + " (-o wide shows them)"
+	return kept, "… and " + folded + " " + wideShows(right+byDesign)
 }
 
 // brief makes one row of those of several endpoints, where nothing is to be said of any of them.
@@ -258,14 +263,15 @@ func stateColor(s picture.State) terminal.Color {
 	return plain
 }
 
-// fit makes a table fit a terminal: it shortens names, then stacks the frontends above their endpoints, then leaves the
-// node and the pod out, but for wide output. What is right or wrong always stays.
-func (t *text) fit(tab *table) (fitted *table, stacked bool) {
+// movedBelow are the columns of a table of paths that are the first to have no room in a narrow terminal: what is right
+// or wrong always stays in the table.
+var movedBelow = []string{"NODE", "POD", "MASQUERADE", "OBSERVED", "EXPECTED", "ACTUAL"}
+
+// fit makes a table fit a terminal: it stacks the frontends above their endpoints, then has what else is known of an
+// endpoint below it; of those with which nothing is wrong only in wide output.
+func (t *text) fit(tab *table, states []picture.State) (fitted *table, stacked bool) {
 	if t.columns == 0 || tab.width() <= t.columns {
 		return tab, false
-	}
-	if s := tab.squeeze("POD", 20, t.Width).squeeze("NODE", 12, t.Width); !t.wide && s.width() <= t.Width {
-		return s, false
 	}
 	low := tab.without("FRONTEND").without("FROM")
 	low.columns = slices.Clone(low.columns)
@@ -273,14 +279,10 @@ func (t *text) fit(tab *table) (fitted *table, stacked bool) {
 	for _, r := range low.rows {
 		r[0] = "  " + r[0]
 	}
-	if t.wide {
-		return low, true // nothing is cut
-	}
-	for _, leave := range []string{"", "NODE", "POD"} {
-		low = low.without(leave)
-		s := low.squeeze("POD", 16, t.Width).squeeze("NODE", 10, t.Width).squeeze("STATUS", 12, t.Width)
-		if s.width() <= t.Width {
-			return s, true
+	low = low.fit(t.columns, nil, movedBelow...)
+	for i := range low.below {
+		if !t.wide && states[i] == picture.OK {
+			low.below[i] = nil
 		}
 	}
 	return low, true

@@ -41,7 +41,7 @@ func (t *text) lostFor(nodes []*report.NodeReport, words string) {
 	left := len(nodes)
 	for i, l := range report.UninspectedNodes(nodes) {
 		if i >= wrongNodes && !t.wide {
-			t.Linef("… and %s %s (-o wide shows them all)", plaintext.Plural(left, "more node"), strings.ToLower(words))
+			t.Linef("… and %s %s %s", plaintext.Plural(left, "more node"), strings.ToLower(words), wideShows(left))
 			break
 		}
 		left -= len(l.Nodes)

@@ -72,7 +72,7 @@ func (t *text) byCode(blocks []*block, several bool) {
 		above := "" // why, of the Service above
 		for k, b := range same {
 			if k == verifyServices && !t.wide {
-				t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(n-k, "more Service"))
+				t.Linef("… and %s", andMore(n-k, "more Service"))
 				break
 			}
 			t.Add(bold, strings.TrimSpace(b.service+"  "+plaintext.Clean(t.list(b.subjects.list, subjectLimit, ", "))))
@@ -90,30 +90,20 @@ func (t *text) byCode(blocks []*block, several bool) {
 // verifyTable writes the paths that are not right.
 func (t *text) verifyTable() {
 	limit := verifyRows
-	if t.wide {
+	if t.wide || t.noHeaders {
 		limit = 0
 	}
 	tab, verdicts, more := t.verifyPaths(limit)
+	if t.noHeaders {
+		t.byVerdict(tab, verdicts)
+		return
+	}
 	if len(tab.rows) == 0 {
 		return
 	}
-	if t.Width > 0 {
-		tab = tab.squeeze("SERVICE", 20, t.Width).squeeze("NODE", 12, t.Width)
-		if tab.width() > t.Width {
-			tab = tab.without("EXPECTED").squeezeLists("ACTUAL", 20, t.Width)
-		}
-		if tab.width() > t.Width {
-			tab = tab.without("ACTUAL")
-		}
-		narrow := tab.squeeze("FRONTEND", 24, t.Width).squeeze("SERVICE", 12, t.Width)
-		if narrow.width() > t.Width { // the findings below say where from
-			narrow = tab.without("FROM").squeeze("FRONTEND", 20, t.Width).squeeze("SERVICE", 12, t.Width)
-		}
-		tab = narrow
-	}
-	t.byVerdict(tab, verdicts)
+	t.byVerdict(t.fitPaths(tab), verdicts)
 	if more > 0 {
-		t.Linef("… and %s (-o wide shows them all)", plaintext.Plural(more, "more path"))
+		t.Linef("… and %s", andMore(more, "more path"))
 	}
 	var shown []report.Path
 	for i := range t.report.Nodes {
@@ -125,6 +115,25 @@ func (t *text) verifyTable() {
 	}
 	t.samples(shown)
 	t.Blank()
+}
+
+// fitPaths makes a table of paths fit a terminal. What wide output has below a row is left out otherwise, as the findings
+// say it.
+func (t *text) fitPaths(tab *table) *table {
+	if t.wide {
+		return tab.fit(t.columns, nil, "EXPECTED", "ACTUAL", "FROM", "NODE", "FRONTEND")
+	}
+	leave := []string{"EXPECTED", "ACTUAL", "FROM"}
+	if t.view.All { // no finding is of what is right
+		leave = leave[:2]
+	}
+	for _, head := range leave {
+		if t.Width == 0 || tab.width() <= t.Width {
+			break
+		}
+		tab = tab.without(head).lastItems("ACTUAL", readable, t.Width)
+	}
+	return tab.fit(t.Width, nil, "FROM", "NODE", "FRONTEND")
 }
 
 // byVerdict writes a table whose last column has the colours of verdicts.
@@ -206,10 +215,12 @@ func (t *text) codesText(codes []string, verdict string) string {
 func (t *text) counts() {
 	tab, verdicts, lost, quiet := t.countTable()
 	if len(tab.rows) > 0 {
-		if t.Width > 0 {
-			tab = tab.squeeze("NODE", 12, t.Width)
+		for _, leave := range []string{"WARNING", "UNKNOWN", "BY DESIGN"} {
+			if t.Width > 0 && tab.width() > t.Width {
+				tab = tab.withoutZeros(leave)
+			}
 		}
-		t.byVerdict(tab, verdicts)
+		t.byVerdict(tab.fit(t.columns, nil, "WARNING", "UNKNOWN", "BY DESIGN", "MATCH", "PATHS", "MISMATCH"), verdicts)
 	}
 	if quiet > 0 {
 		t.Linef("… and %s on which nothing is wrong", plaintext.Plural(quiet, "more node"))

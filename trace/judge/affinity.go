@@ -4,9 +4,11 @@ package judge
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // Findings about clients that come back.
@@ -42,6 +44,7 @@ var affinity = &detector{stage: stageAffinity, path: func(p *pathCase) []issue {
 // ruleAffinity walks the packet of a returning client for every endpoint that a first one may have come to.
 func (p *pathCase) ruleAffinity() []issue {
 	var missing, unexpected, timeouts []string
+	var asking []report.Evidence // for which time clients are remembered
 	seconds := uint32(0)
 	want := p.want
 	for _, o := range p.got.translated() {
@@ -53,7 +56,7 @@ func (p *pathCase) ruleAffinity() []issue {
 		if o.byOwner == others {
 			continue
 		}
-		back, secs, known := p.comesBack(o)
+		back, asked, known := p.comesBack(o)
 		switch {
 		case !known:
 		case want.AffinitySeconds == 0 && back:
@@ -61,8 +64,9 @@ func (p *pathCase) ruleAffinity() []issue {
 		case want.AffinitySeconds == 0:
 		case !back:
 			missing = append(missing, o.to.String())
-		case int64(secs) != int64(want.AffinitySeconds):
-			timeouts, seconds = append(timeouts, o.to.String()), secs
+		case int64(asked.Asked.Seconds) != int64(want.AffinitySeconds):
+			timeouts, seconds = append(timeouts, o.to.String()), asked.Asked.Seconds
+			asking = append(asking, listOf(&asked)...)
 		}
 	}
 	var issues []issue
@@ -86,17 +90,32 @@ func (p *pathCase) ruleAffinity() []issue {
 			endpoints: timeouts,
 			expected:  due,
 			actual:    fmt.Sprintf("%ds", seconds),
+			evidence:  asking,
 			message:   "clients are remembered for a different time than the Service asks for",
 		})
 	}
 	return issues
 }
 
-// comesBack tells whether a client that was sent to an endpoint once is sent there again, and the time that the rules
-// remember it for, in seconds; 0 for any time. known is false where that depends on what the snapshot does not tell.
-func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32, known bool) {
+// listOf quotes a rule that looks up a list of clients, and how long that keeps them, if the rule does not say it:
+// in nftables the list does.
+func listOf(s *netfilter.Step) []report.Evidence {
+	if s.Ref.Rule == nil {
+		return nil
+	}
+	rule := cite(s.Ref)
+	if strings.Contains(rule.Text, fmt.Sprintf("--seconds %d ", s.Asked.Seconds)) {
+		return []report.Evidence{rule}
+	}
+	return append(say(fmt.Sprintf("set %s: timeout %ds", s.Asked.Name, s.Asked.Seconds)), rule)
+}
+
+// comesBack tells whether a client that was sent to an endpoint once is sent there again, and which rule found it in a
+// list, with the time that it is remembered for (0 for any). known is false where that depends on what the snapshot
+// does not tell.
+func (p *pathCase) comesBack(first *outcome) (same bool, asked netfilter.Step, known bool) {
 	if first.recent == "" {
-		return false, 0, true
+		return false, asked, true
 	}
 	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
 	got := p.outcomesOf(p.want.Frontend, &res)
@@ -106,12 +125,12 @@ func (p *pathCase) comesBack(first *outcome) (same bool, seconds uint32, known b
 		all += o.share
 	}
 	if s, _ := got.share(first.to); s == 0 || s < all-certainty {
-		return false, 0, !got.uncertain
+		return false, asked, !got.uncertain
 	}
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Asked.Name != "" {
-			seconds = s.Asked.Seconds
+			asked = *s
 		}
 	}
-	return true, seconds, true
+	return true, asked, true
 }

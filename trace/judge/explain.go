@@ -62,7 +62,7 @@ func (p *pathCase) explainIssue(w *walked, is *issue) {
 		if is.code == UnevenShare && p.passedOver(is, p.endedForSome(w)) {
 			return
 		}
-		if c := w.serviceChain(); c != nil {
+		if c := w.serviceChain(); c != nil && is.evidence == nil {
 			is.where, is.evidence = netfilter.Ref{Chain: c}, quote(c)
 		}
 	case WrongMasquerade:

@@ -407,14 +407,21 @@ func (t *text) diffConclusion(d *report.Diff) {
 			parts = append(parts, pluralOf(x.n, x.what))
 		}
 	}
+	left := 0
+	for i := range d.Nodes {
+		left += len(d.Nodes[i].NotCompared)
+	}
+	if left > 0 {
+		parts = append(parts, plaintext.Plural(left, "part")+" not compared")
+	}
 	t.Add(color, word)
 	switch {
 	case different:
 		t.Linef(": %s", strings.Join(parts, ", "))
 	case len(parts) > 0:
-		t.Linef(": no path and no rule differs; %s", strings.Join(parts, ", "))
+		t.Linef(": no path and no rule that is compared differs; %s", strings.Join(parts, ", "))
 	default:
-		t.Linef(": nothing differs on %s", plaintext.Plural(s.Nodes, "node"))
+		t.Linef(": nothing that is compared differs on %s", plaintext.Plural(s.Nodes, "node"))
 	}
 }
 

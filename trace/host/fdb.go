@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,6 +15,9 @@ import (
 type Forwarding struct {
 	MAC string     // as bridge prints it
 	Dst netip.Addr // the tunnel's other end; the zero Addr for an entry of a bridge
+	// Outer is what the entry has of its own for the outer packets, as bridge prints it ("port 9999 vni 7"); "" where they
+	// have what the tunnel's interface has.
+	Outer string
 }
 
 // anyMAC is the MAC of a tunnel's entry for all frames that no other entry is for (vxlan_xmit in
@@ -25,10 +29,29 @@ type bridgeEntry struct {
 	MAC string `json:"mac"`
 	Dev string `json:"ifname"`
 	Dst string `json:"dst"`
+	// Port, VNI, SourceVNI and Via are of an entry that has others than the tunnel's interface.
+	Port      json.RawMessage `json:"port"`
+	VNI       json.RawMessage `json:"vni"`
+	SourceVNI json.RawMessage `json:"src_vni"`
+	Via       json.RawMessage `json:"via"`
 	// Master is the bridge that Dev is a port of; State is "permanent" or "static" of an entry that was not learned.
 	Master string   `json:"master"`
 	State  string   `json:"state"`
 	Flags  []string `json:"flags"`
+}
+
+// outer is what an entry says of the outer packets.
+func (x *bridgeEntry) outer() string {
+	var words []string
+	for _, w := range []struct {
+		name  string
+		value json.RawMessage
+	}{{"port", x.Port}, {"vni", x.VNI}, {"src_vni", x.SourceVNI}, {"via", x.Via}} {
+		if value := strings.Trim(string(w.value), `"`); value != "" && value != "null" {
+			words = append(words, w.name+" "+value)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // learned is an address that a bridge has learned at a port.
@@ -48,7 +71,7 @@ func (n *Network) readFDB(data []byte) error {
 		if x.Dev == "" || x.MAC == "" {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
-		e := Forwarding{MAC: strings.ToLower(x.MAC)}
+		e := Forwarding{MAC: strings.ToLower(x.MAC), Outer: x.outer()}
 		if x.Dst != "" {
 			if e.Dst, err = parseAddr(x.Dst); err != nil {
 				return fmt.Errorf("interface %q: %w", x.Dev, err)

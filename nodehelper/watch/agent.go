@@ -87,7 +87,8 @@ type Agent struct {
 	// Of the last pass.
 	index   *judge.Cluster
 	version int           // of the objects of index
-	at      time.Time     // when it began to read; zero: there was none
+	at      time.Time     // when it began to read, whether or not it could; zero: there was none
+	read    time.Time     // when the node was last read for a pass that judged it; zero: never
 	next    time.Time     // when the next one is due
 	polled  bool          // the kernel does not announce all changes
 	grace   time.Duration // that kube-proxy was given
@@ -189,7 +190,7 @@ func (a *Agent) heard(lost bool) {
 	} else {
 		a.metrics.announced.Inc()
 	}
-	a.announced.add(time.Now())
+	a.announced.add(time.Now(), lost)
 	a.wake(reasonKernel)
 }
 
@@ -274,7 +275,6 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 			err = fmt.Errorf("its files trigger a defect of this program, please report it: %v", bug)
 		}
 	}()
-	before := a.at
 	a.at = at
 	files, err := a.Read(ctx)
 	if err != nil {
@@ -311,9 +311,10 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	v := a.viewOf(&got, state)
 	v.pending = a.latency.oldest()
 	v.at, v.took = at, time.Since(at)
-	if a.polled && !before.IsZero() {
-		v.polling = at.Sub(before)
+	if !a.read.IsZero() {
+		v.polling = at.Sub(a.read)
 	}
+	a.read = at
 	a.metrics.show(v)
 	a.publisher.judged(&got, v, &a.settler)
 	return nil
@@ -364,12 +365,16 @@ func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
 	for _, c := range a.objects.take() {
 		a.latency.changed(c.of, c.at)
 	}
-	announced, _ := a.announced.all()
+	heard, _ := a.announced.all()
 	mode := ""
 	if r.Mode != nil {
 		mode = r.Mode.Actual
 	}
-	for _, x := range a.latency.pass(r, at, end, announced, a.polled) {
+	for _, x := range a.latency.pass(r, at, end, &heard, a.polled, a.settler.countedBefore) {
+		if x.why != "" {
+			a.metrics.unmeasured.WithLabelValues(x.why).Inc()
+			continue
+		}
 		a.metrics.latency.WithLabelValues(string(x.family), mode).Observe(x.time.Seconds())
 	}
 	if len(a.latency.changes) == 0 {

@@ -242,6 +242,30 @@ func TestANodeThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// The resolution is the time between two passes that judged the node, in every mode: an attempt that failed has seen
+// nothing.
+func TestTheResolutionIsOfPassesThatJudged(t *testing.T) {
+	for _, name := range []string{"nftables", "iptables-legacy"} {
+		c := capture(t, name, "node1")
+		a := c.agent(t)
+		shown := func() string { return exposed(t, a.Handler())[pollingMetric] }
+		look(t, a, 0)
+		if got := shown(); got != "0" {
+			t.Errorf("%s: after the first pass %s", name, got)
+		}
+		read := a.Read
+		a.Read = func(context.Context) (*snapshot.Node, error) { return nil, errors.New("no such node") }
+		if err := a.look(t.Context(), after(15)); err == nil {
+			t.Error("a node that cannot be read is no error")
+		}
+		a.Read = read
+		look(t, a, 20)
+		if got := shown(); got != "20" {
+			t.Errorf("%s: after a failure and a pass %s, want 20", name, got)
+		}
+	}
+}
+
 // What an agent reads of the API suffices: nothing is found wrong that is not with all objects.
 func TestItsObjectsSuffice(t *testing.T) {
 	all, err := filepath.Glob("../../testdata/snapshots/*/nodes/*")

@@ -31,6 +31,7 @@ const (
 	foldedMetric      = "svcproxy_findings_folded"
 	settlingMetric    = "svcproxy_findings_settling"
 	nodeMetric        = "svcproxy_node_info"
+	unmeasuredMetric  = "svcproxy_api_to_kernel_unmeasured_total"
 	latencyMetric     = "svcproxy_api_to_kernel_seconds"
 	readMetric        = "svcproxy_last_full_pass_timestamp_seconds"
 	durationMetric    = "svcproxy_last_full_pass_duration_seconds"
@@ -60,7 +61,7 @@ const (
 // declared are all metrics, in the order of their page.
 var declared = []metric{
 	{pathsMetric, "gauge", "Paths by verdict. A path is one frontend of a Service from one origin. Settling: something " +
-		"is wrong with the path that does not count yet.", []string{"verdict"}},
+		"is wrong with the path, and nothing of it counts yet.", []string{"verdict"}},
 	{
 		findingsMetric, "gauge", "Number of paths with a finding that counts; 1 for a finding of the node, which has no " +
 			"service.",
@@ -73,6 +74,11 @@ var declared = []metric{
 	}},
 	{latencyMetric, "histogram", "Seconds from when the agent receives a change of endpoints from the API until the " +
 		"rules of the node are right.", []string{"family", "mode"}},
+	{
+		unmeasuredMetric, "counter", "Changes of endpoints that the histogram does not contain, by reason: not_attributed " +
+			"(which change of the rules it was is not known to a second or a tenth) or not_judged (a path of the Service " +
+			"is Unknown, or was wrong before).", []string{"reason"},
+	},
 	{pendingMetric, "gauge", "Age of the oldest change of endpoints that was not in the rules when the node was last " +
 		"read; 0 if there is none.", nil},
 	{startsMetric, "counter", "How often a new kube-proxy process was found.", nil},
@@ -98,8 +104,8 @@ var declared = []metric{
 	},
 	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
-	{pollingMetric, "gauge", "Seconds between the last two readings, if the node has rules whose changes the " +
-		"kernel does not announce; otherwise 0.", nil},
+	{pollingMetric, "gauge", "Seconds between the last two passes that judged the node: how late what the kernel does " +
+		"not announce may be seen; 0 before there were two.", nil},
 	{announcedMetric, "counter", "Notification datagrams received from nf_tables.", nil},
 	{lostMetric, "counter", "How often the kernel discarded notifications (ENOBUFS), or they could not be received.", nil},
 	{announcingMetric, "gauge", "1 while notifications of nf_tables are received.", nil},
@@ -154,6 +160,7 @@ type metrics struct {
 
 	latency                                               *prometheus.HistogramVec
 	passes, apiErrors, publishFailures, judging, locks    *prometheus.CounterVec
+	unmeasured                                            *prometheus.CounterVec
 	failures, cpu, announced, lost, errorsSeen, published prometheus.Counter
 	starts, absent                                        prometheus.Counter
 	announcing, connected, publishedAt                    prometheus.Gauge
@@ -185,7 +192,7 @@ func newMetrics() *metrics {
 		Name: latencyMetric, Help: byName[latencyMetric].help, Buckets: latencyBuckets,
 	}, byName[latencyMetric].labels)
 	m.passes, m.apiErrors = counters(judgedMetric), counters(apiErrorsMetric)
-	m.judging = counters(judgingMetric)
+	m.judging, m.unmeasured = counters(judgingMetric), counters(unmeasuredMetric)
 	m.published, m.publishFailures = counter(publishedMetric), counters(unpublishedMetric)
 	m.publishedAt = gauge(publishedAtMetric)
 	m.failures, m.cpu, m.announced = counter(failuresMetric), counter(cpuMetric), counter(announcedMetric)
@@ -200,7 +207,7 @@ func newMetrics() *metrics {
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	m.registry.MustRegister(
-		m, m.latency, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
+		m, m.latency, m.unmeasured, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
 		m.connected, m.published, m.publishFailures, m.publishedAt, m.locks, m.starts, m.absent,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -211,6 +218,9 @@ func newMetrics() *metrics {
 		m.locks.WithLabelValues(string(state))
 	}
 	m.judged(&judge.Memory{})
+	for _, why := range unmeasured {
+		m.unmeasured.WithLabelValues(why)
+	}
 	for _, why := range publishWhy {
 		m.publishFailures.WithLabelValues(why)
 	}

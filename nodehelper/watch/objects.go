@@ -190,18 +190,25 @@ func (o *objects) changed(before, now any, initial bool) {
 	if was, is := nodeOf(before), nodeOf(now); was != nil && is != nil && sameNode(was, is) {
 		return // a heartbeat
 	}
+	if before != nil && now != nil && equality.Semantic.DeepEqual(unversioned(before), unversioned(now)) {
+		return // a list was read again (client-go tells of each object that it has as of one that changed)
+	}
 	reachAgain := false
 	o.mu.Lock()
 	at := o.now()
 	o.version++
 	switch x := object.(type) {
 	case *corev1.Service:
-		o.note(types.NamespacedName{Namespace: x.Namespace, Name: x.Name}, at, initial)
+		if !sameService(before, now) {
+			o.note(types.NamespacedName{Namespace: x.Namespace, Name: x.Name}, at, initial)
+		}
 	case *discoveryv1.EndpointSlice:
 		name := types.NamespacedName{Namespace: x.Namespace, Name: x.Labels[discoveryv1.LabelServiceName]}
-		o.note(name, at, initial)
-		if !initial && name.Name != "" && !sameEndpoints(before, now) {
-			o.pending = append(o.pending, endpointChange{familyOf{name, corev1.IPFamily(x.AddressType)}, at})
+		if !sameEndpoints(before, now) {
+			o.note(name, at, initial)
+			if !initial && name.Name != "" {
+				o.pending = append(o.pending, endpointChange{familyOf{name, corev1.IPFamily(x.AddressType)}, at})
+			}
 		}
 		if name.Namespace == metav1.NamespaceDefault && name.Name == "kubernetes" {
 			reachAgain = true
@@ -247,12 +254,47 @@ func (o *objects) take() []endpointChange {
 	return out
 }
 
-// sameEndpoints tells whether two versions of a slice have the same endpoints and ports: then no rule has to change.
+// sameEndpoints tells whether two versions of a slice have the same endpoints and ports, for the same Service: then no
+// rule has to change.
 func sameEndpoints(before, now any) bool {
 	a, _ := before.(*discoveryv1.EndpointSlice)
 	b, _ := now.(*discoveryv1.EndpointSlice)
 	return a != nil && b != nil && equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints) &&
-		equality.Semantic.DeepEqual(a.Ports, b.Ports)
+		equality.Semantic.DeepEqual(a.Ports, b.Ports) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
+}
+
+// proxyAnnotations are the annotations of a Service that kube-proxy reads (CategorizeEndpoints in
+// pkg/proxy/topology.go, up to 1.32).
+var proxyAnnotations = []string{corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode}
+
+// sameService tells whether two versions of a Service are the same to a proxy: then no rule has to change. Controllers
+// write annotations and conditions as often as they like.
+func sameService(before, now any) bool {
+	a, _ := before.(*corev1.Service)
+	b, _ := now.(*corev1.Service)
+	return a != nil && b != nil && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
+		equality.Semantic.DeepEqual(a.Status.LoadBalancer, b.Status.LoadBalancer) &&
+		equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		!slices.ContainsFunc(proxyAnnotations, func(key string) bool {
+			was, had := a.Annotations[key]
+			is, has := b.Annotations[key]
+			return was != is || had != has
+		})
+}
+
+// unversioned is an object without its version.
+func unversioned(object any) any {
+	switch x := object.(type) {
+	case *corev1.Service:
+		out := *x
+		out.ResourceVersion = ""
+		return &out
+	case *discoveryv1.EndpointSlice:
+		out := *x
+		out.ResourceVersion = ""
+		return &out
+	}
+	return object
 }
 
 // sameNode tells whether two versions of a Node are the same to a proxy.

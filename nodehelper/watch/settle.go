@@ -85,6 +85,12 @@ func (s *settler) counts(f subject) bool {
 	return x != nil && x.counts
 }
 
+// countedBefore tells whether a finding counts that has been there since before a time.
+func (s *settler) countedBefore(f subject, at time.Time) bool {
+	x := s.seen[f]
+	return x != nil && x.counts && x.since.Before(at)
+}
+
 // waiting returns how many findings do not count yet, and in how much time the first of them may.
 func (s *settler) waiting(now time.Time, grace time.Duration) (n int, next time.Duration) {
 	for _, x := range s.seen {
@@ -111,7 +117,11 @@ func subjectOf(path *report.Path, f *report.Finding) subject {
 	}
 	at := &path.Frontend
 	out.path = at.Kind + " " + at.Address + " " + at.Protocol + " " + strconv.Itoa(int(at.Port)) + " " +
-		path.Origin.Kind + " " + path.Origin.Address
+		path.Origin.Kind
+	// The address of a sample is that of some endpoint of the node, and another one after a roll-out.
+	if !path.Origin.Sample {
+		out.path += " " + path.Origin.Address
+	}
 	return out
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 var zero = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -76,6 +77,33 @@ func TestSettling(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A finding of a sample is the same one when another endpoint of the node stands for its pods: after a roll-out it
+// counts still, since when it did. The address of an origin that was asked for is another origin.
+func TestAFindingOutlivesItsSample(t *testing.T) {
+	from := func(address string, sample bool) []subject {
+		return subjectsOf(&report.NodeReport{Paths: []report.Path{{
+			Service:  &report.ObjectRef{Namespace: "shop", Name: "web"},
+			Frontend: report.Frontend{Kind: "ClusterIP", Address: "10.96.0.1", Port: 80, Protocol: "TCP"},
+			Origin:   report.Origin{Kind: "pod", Address: address, Sample: sample}, Verdict: report.Mismatch,
+			Findings: []report.Finding{{Code: "MissingEndpoint", Subject: "10.244.1.5:80", Severity: report.Error}},
+		}}})
+	}
+	never := func(types.NamespacedName) time.Time { return time.Time{} }
+	for _, sample := range []bool{true, false} {
+		s := &settler{}
+		s.pass(after(10), from("10.244.1.7", sample), never, time.Second)
+		s.pass(after(20), from("10.244.1.7", sample), never, time.Second)
+		now := from("10.244.1.8", sample)
+		s.pass(after(30), now, never, time.Second)
+		if got := s.counts(now[0]); got != sample {
+			t.Errorf("sample %t: it counts: %t", sample, got)
+		}
+		if since := s.seen[now[0]].since; sample && !since.Equal(after(10)) {
+			t.Errorf("it is there since %v", since)
+		}
 	}
 }
 

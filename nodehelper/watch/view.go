@@ -10,7 +10,32 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// viewOf counts what a pass has shown. A path on which nothing counts of what is wrong is settling.
+// countedVerdict is the verdict of a path by what counts: a path with a warning that counts and an error that does not
+// is a Warning still, and one on which nothing counts of what is wrong is settling.
+func (s *settler) countedVerdict(p *report.Path) report.Verdict {
+	if p.Verdict != report.Mismatch && p.Verdict != report.Warning {
+		return p.Verdict
+	}
+	out, waits := settling, false
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		switch {
+		case !severe(f):
+		case !s.counts(subjectOf(p, f)):
+			waits = true
+		case out == settling:
+			out = report.AgentVerdict(f.Severity)
+		default:
+			out = report.Worse(out, report.AgentVerdict(f.Severity))
+		}
+	}
+	if !waits {
+		return p.Verdict
+	}
+	return out
+}
+
+// viewOf counts what a pass has shown.
 func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
 	v := &view{
 		paths: map[report.Verdict]int{
@@ -21,7 +46,7 @@ func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
 	}
 	for i := range r.Paths {
 		p := &r.Paths[i]
-		waits, counts := false, map[series]bool{}
+		counts := map[series]bool{}
 		for k := range p.Findings {
 			f := &p.Findings[k]
 			if !severe(f) {
@@ -29,17 +54,13 @@ func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
 			}
 			if s := subjectOf(p, f); a.settler.counts(s) {
 				counts[series{f.Code, string(f.Severity), s.service.Namespace, s.service.Name}] = true
-			} else {
-				waits = true
 			}
 		}
 		for s := range counts {
 			v.findings[s]++
 		}
-		if waits && len(counts) == 0 && (p.Verdict == report.Mismatch || p.Verdict == report.Warning) {
-			v.paths[p.Verdict]--
-			v.paths[settling]++
-		}
+		v.paths[p.Verdict]--
+		v.paths[a.settler.countedVerdict(p)]++
 	}
 	for i := range r.Findings {
 		if f := &r.Findings[i]; severe(f) && a.settler.counts(subjectOf(nil, f)) {

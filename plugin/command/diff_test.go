@@ -46,8 +46,8 @@ func TestDiffExitCodes(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		{[]string{"diff", broken, broken}, run.ExitRight, "SAME: nothing differs on 1 node", ""},
-		{[]string{"diff", broken, setting}, run.ExitRight, "SAME: nothing differs on 1 node", ""},
+		{[]string{"diff", broken, broken}, run.ExitRight, "SAME: nothing that is compared differs on 1 node", ""},
+		{[]string{"diff", broken, setting}, run.ExitRight, "SAME: nothing that is compared differs on 1 node", ""},
 		{[]string{"diff", broken, rule}, run.ExitMismatch, "1 difference of rules", ""},
 		{[]string{"diff", broken, rule, "-o", "name"}, run.ExitMismatch, "node/worker-1", ""},
 		{[]string{"diff", broken, two}, run.ExitMismatch, "4 nodes in one snapshot only", ""},
@@ -59,7 +59,7 @@ func TestDiffExitCodes(t *testing.T) {
 		{
 			[]string{"trace", "shop/web", "--compare", "node1,node2", "--snapshot", two},
 			run.ExitRight,
-			"SAME: no path and no rule differs", "",
+			"SAME: no path and no rule that is compared differs", "",
 		},
 		{
 			[]string{"trace", "shop/web", "--compare", "node1", "--snapshot", two},

@@ -415,6 +415,13 @@ func (t *text) diffConclusion(d *report.Diff) {
 			parts = append(parts, pluralOf(x.n, x.what))
 		}
 	}
+	left := 0
+	for i := range d.Nodes {
+		left += len(d.Nodes[i].NotCompared)
+	}
+	if left > 0 {
+		parts = append(parts, plaintext.Plural(left, "part")+" not compared")
+	}
 	t.Add(color, word)
 	switch {
 	case different:
@@ -422,7 +429,7 @@ func (t *text) diffConclusion(d *report.Diff) {
 	case len(parts) > 0:
 		t.Linef(": %s; %s", nothingOf(d), strings.Join(parts, ", "))
 	default:
-		t.Linef(": nothing differs on %s", plaintext.Plural(s.Nodes, "node"))
+		t.Linef(": nothing that is compared differs on %s", plaintext.Plural(s.Nodes, "node"))
 	}
 }
 
@@ -435,7 +442,7 @@ func nothingOf(d *report.Diff) string {
 			}
 		}
 	}
-	return "no path and no rule differs"
+	return "no path and no rule that is compared differs"
 }
 
 // pluralOf is a number with what it counts: the first word of that has the plural.

@@ -109,19 +109,26 @@ func TestDiffConclusion(t *testing.T) {
 		d    report.Diff
 		want string
 	}{
-		{report.Diff{Summary: report.DiffSummary{Nodes: 2}}, "SAME: nothing differs on 2 nodes"},
+		{report.Diff{Summary: report.DiffSummary{Nodes: 2}}, "SAME: nothing that is compared differs on 2 nodes"},
 		{
 			report.Diff{Summary: report.DiffSummary{Nodes: 1, Others: 3, Objects: 1}},
-			"SAME: no path and no rule differs; 3 differences of settings, routes and the like, 1 difference of API objects",
+			"SAME: no path and no rule that is compared differs; 3 differences of settings, routes and the like, 1 difference of API objects",
 		},
 		{
 			report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 4, Broke: 2, Repaired: 1, Unclear: 1}},
 			"DIFFERENT: 4 paths (2 broke, 1 repaired, 1 no longer known)",
 		},
+		{
+			report.Diff{
+				Summary: report.DiffSummary{Nodes: 1},
+				Nodes:   []report.NodeDiff{{NotCompared: []report.NotCompared{{Part: "pods", Why: "shop/web: before: not collected"}}}},
+			},
+			"SAME: no path and no rule that is compared differs; 1 part not compared",
+		},
 		{report.Diff{OnlyAfter: []string{"worker-9"}}, "DIFFERENT: 1 node in one snapshot only"},
 		{
 			report.Diff{Summary: report.DiffSummary{NotJudged: 1}},
-			"UNKNOWN: no path and no rule differs; 1 node not inspected",
+			"UNKNOWN: no path and no rule that is compared differs; 1 node not inspected",
 		},
 	} {
 		got := strings.TrimSpace(renderDiff(t, "table", &x.d))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/maruel/natural"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/fleet"
@@ -52,12 +53,17 @@ func (s *Session) Status(ctx context.Context, selector string, service *corev1.S
 		}
 		return nil, NotInspected(errors.New("the cluster has no nodes"))
 	}
-	return statusOf(nodes, published, service, s.Now()), nil
+	var slices []*discoveryv1.EndpointSlice
+	if s.Objects != nil {
+		slices = s.Objects.EndpointSlices
+	}
+	return statusOf(nodes, published, service, slices, s.Now()), nil
 }
 
 // status makes a StatusReport.
 type status struct {
 	service *corev1.Service // nil: all Services
+	changed time.Time       // when the Service was last changed
 	now     time.Time
 	out     *report.StatusReport
 	fleet   []fleet.Node
@@ -80,7 +86,8 @@ type detail struct {
 
 // statusOf puts together what the agents of nodes say.
 func statusOf(
-	nodes []*corev1.Node, published []*cluster.NodeReport, service *corev1.Service, now time.Time,
+	nodes []*corev1.Node, published []*cluster.NodeReport, service *corev1.Service,
+	endpoints []*discoveryv1.EndpointSlice, now time.Time,
 ) *report.StatusReport {
 	s := &status{
 		service: service, now: now, details: map[detailKey]*detail{},
@@ -91,6 +98,7 @@ func statusOf(
 	}
 	if service != nil {
 		s.out.Service = &report.ObjectRef{Namespace: service.Namespace, Name: service.Name}
+		s.changed = lastChange(service, endpoints)
 	}
 	of := make(map[string]*cluster.NodeReport, len(published))
 	for _, p := range published {
@@ -145,9 +153,11 @@ func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
 				node.Folded += o.Folded[i].Services
 			}
 		}
-		if s.service != nil && len(o.Folded) > 0 && node.Verdict != report.Mismatch {
-			node.Verdict = report.Unknown
-			node.Error = "its report has no room for all findings, and names others than those of the Service"
+		if why := s.doubt(o); why != "" && node.Verdict != report.Mismatch {
+			node.Verdict, node.Error = report.Unknown, why
+		}
+		if s.outdated(o) {
+			known.Unsure = func(string, report.ObjectRef) bool { return true }
 		}
 		sum.Paths += o.Paths.Total
 		sum.Settling += o.Paths.Settling
@@ -191,6 +201,24 @@ func (s *status) notKnown(n *corev1.Node, p *cluster.NodeReport) string {
 		return "its report is older than the Service"
 	}
 	return ""
+}
+
+// doubt says why the Service that was asked for may be wrong on a node that has no finding about it; "": it is not.
+func (s *status) doubt(o *nodereport.Status) string {
+	switch {
+	case s.service == nil:
+	case len(o.Folded) > 0:
+		return "its report has no room for all findings, and names others than those of the Service"
+	case s.outdated(o):
+		return "its report is older than the last change of the Service, at " + s.changed.UTC().Format(time.RFC3339)
+	}
+	return ""
+}
+
+// outdated tells whether a node was judged before the last change of the Service that was asked for. An agent judges a
+// change within seconds, but writes of a node that stays right only every few minutes.
+func (s *status) outdated(o *nodereport.Status) bool {
+	return s.service != nil && !s.changed.Before(o.JudgedAt.Time)
 }
 
 // unsureOf tells of which findings it is not known whether a node has them: those whose code is folded there, and those

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -103,7 +104,7 @@ func TestStatusOfAThousandNodes(t *testing.T) {
 	reports = slices.Delete(reports, 506, 508)
 	reports = append(reports, &cluster.NodeReport{Node: "gone", Object: reports[0].Object})
 	slices.Reverse(objects)
-	r := statusOf(objects, reports, nil, statusNow)
+	r := statusOf(objects, reports, nil, nil, statusNow)
 	want := []string{"error MissingEndpoint shop/web on 37 without 955 not known 8 paths 74 since 2026-11-18T23:00:00Z " +
 		"on worker-37 folded 0: kernel is 5.10.0-28 37/37 0/955;"}
 	if got := groupsOf(r); !slices.Equal(got, want) {
@@ -149,15 +150,15 @@ func TestStatusOfAThousandNodes(t *testing.T) {
 // Where all is right, that is said of all nodes; with one that is not known nothing is claimed.
 func TestStatusWithoutFindings(t *testing.T) {
 	objects, reports := published(5)
-	if r := statusOf(objects, reports, nil, statusNow); r.Verdict != report.Match || r.Summary.Right != 5 ||
+	if r := statusOf(objects, reports, nil, nil, statusNow); r.Verdict != report.Match || r.Summary.Right != 5 ||
 		len(r.Groups) != 0 {
 		t.Errorf("%+v", r)
 	}
-	if r := statusOf(objects, reports[1:], nil, statusNow); r.Verdict != report.Unknown || r.Summary.NotKnown != 1 {
+	if r := statusOf(objects, reports[1:], nil, nil, statusNow); r.Verdict != report.Unknown || r.Summary.NotKnown != 1 {
 		t.Errorf("%+v", r)
 	}
 	reports[0].Object.Status.Findings = []nodereport.Finding{missing} // and says Match
-	if r := statusOf(objects, reports, nil, statusNow); r.Verdict != report.Mismatch {
+	if r := statusOf(objects, reports, nil, nil, statusNow); r.Verdict != report.Mismatch {
 		t.Error("a finding beside the verdict Match does not count")
 	}
 }
@@ -175,7 +176,7 @@ func TestStatusFolded(t *testing.T) {
 	reports[3].Object.Status.Folded = []nodereport.Folded{
 		{Code: "MissingEndpoint", Severity: report.Error, Services: 300, Paths: 600},
 	}
-	got := groupsOf(statusOf(objects, reports, nil, statusNow))
+	got := groupsOf(statusOf(objects, reports, nil, nil, statusNow))
 	want := []string{
 		"error MissingEndpoint shop/web on 3 without 6 not known 1 paths 6 since 2026-11-20T11:00:00Z on worker-1 folded 0:",
 		"error MissingEndpoint - on 1 without 9 not known 0 paths 600 since  on  folded 300:",
@@ -202,7 +203,7 @@ func TestStatusOfAService(t *testing.T) {
 	reports[4].Object.Status.Findings = []nodereport.Finding{
 		{Code: "ProgramOnPath", Severity: report.Info, Namespace: "shop", Service: "web", Paths: 2},
 	}
-	r := statusOf(objects, reports, web, statusNow)
+	r := statusOf(objects, reports, web, nil, statusNow)
 	var verdicts []report.Verdict
 	for _, n := range r.Nodes {
 		verdicts = append(verdicts, n.Verdict)
@@ -223,8 +224,75 @@ func TestStatusOfAService(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	web.CreationTimestamp = metav1.NewTime(statusNow.Add(-2 * time.Second)) // workers 4 to 6 were judged before
-	if r := statusOf(objects, reports, web, statusNow); r.Summary.NotKnown != 4 {
+	if r := statusOf(objects, reports, web, nil, statusNow); r.Summary.NotKnown != 4 {
 		t.Errorf("of a new Service %d nodes are not known", r.Summary.NotKnown)
+	}
+}
+
+// A node that was judged before the Service or its endpoints changed last is not right for that: nobody knows. A finding
+// stays, and so does what agents say where nothing of that changed.
+func TestStatusOfAServiceThatHasChanged(t *testing.T) {
+	at := func(seconds int) *metav1.Time {
+		t := metav1.NewTime(statusNow.Add(time.Duration(seconds) * time.Second))
+		return &t
+	}
+	fields := func(text string, seconds int) []metav1.ManagedFieldsEntry {
+		return []metav1.ManagedFieldsEntry{{Time: at(seconds), FieldsV1: &metav1.FieldsV1{Raw: []byte(text)}}}
+	}
+	made := metav1.NewTime(statusNow.Add(-time.Hour))
+	for name, c := range map[string]struct {
+		change func(web *corev1.Service, slice *discoveryv1.EndpointSlice)
+		want   string
+	}{
+		"no change": {func(*corev1.Service, *discoveryv1.EndpointSlice) {}, "Mismatch Match Match Match"},
+		"a port": {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) {
+			web.ManagedFields = fields(`{"f:spec":{"f:ports":{}}}`, -2)
+		}, "Mismatch Match Unknown Unknown"},
+		"an annotation": {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) {
+			web.ManagedFields = fields(`{"f:metadata":{"f:annotations":{}}}`, -2)
+		}, "Mismatch Match Match Match"},
+		"endpoints": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
+			slice.ManagedFields = fields(`{"f:endpoints":{}}`, 0)
+		}, "Mismatch Unknown Unknown Unknown"},
+		"endpoints, as the controller says": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
+			slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at(-2).UTC().Format(time.RFC3339)}
+		}, "Mismatch Match Unknown Unknown"},
+		"a slice that is new": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
+			slice.CreationTimestamp = *at(-2)
+		}, "Mismatch Match Unknown Unknown"},
+		"endpoints of another Service": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
+			slice.Labels[discoveryv1.LabelServiceName], slice.CreationTimestamp = "db", *at(-2)
+		}, "Mismatch Match Match Match"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, reports := published(4) // judged 0, 1, 2 and 3 seconds ago
+			reports[0].Object.Status.JudgedAt = at(-60)
+			wrong(reports[0], time.Hour, missing)
+			web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: made}}
+			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: "web-1", CreationTimestamp: made,
+				Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+			}}
+			c.change(web, slice)
+			r := statusOf(objects, reports, web, []*discoveryv1.EndpointSlice{slice}, statusNow)
+			var got []string
+			unknown := 0
+			for _, n := range r.Nodes {
+				got = append(got, string(n.Verdict))
+				if n.Verdict == report.Unknown {
+					unknown++
+				}
+				if n.Verdict == report.Unknown && !strings.HasPrefix(n.Error, "its report is older than the last change") {
+					t.Errorf("%s: %q", n.Node, n.Error)
+				}
+			}
+			if text := strings.Join(got, " "); text != c.want {
+				t.Errorf("%s, want %s", text, c.want)
+			}
+			if len(r.Groups) != 1 || r.Groups[0].NotKnown != unknown || r.Groups[0].Without != 3-unknown {
+				t.Errorf("%q", groupsOf(r))
+			}
+		})
 	}
 }
 
@@ -241,7 +309,7 @@ func TestALaterReportIsNoLaterSync(t *testing.T) {
 		sync := metav1.NewTime(at.Add(-time.Second))
 		p.Object.Status.JudgedAt, p.Object.Status.RenewedAt, p.Object.Status.Mode.LastSync = &at, at, &sync
 	}
-	if r := statusOf(objects, reports, nil, statusNow); len(r.Groups) != 1 || len(r.Groups[0].Shared) != 0 {
+	if r := statusOf(objects, reports, nil, nil, statusNow); len(r.Groups) != 1 || len(r.Groups[0].Shared) != 0 {
 		t.Errorf("%q", groupsOf(r))
 	}
 	// kube-proxy on them stands still: they were read after the others' syncs.
@@ -249,7 +317,7 @@ func TestALaterReportIsNoLaterSync(t *testing.T) {
 		sync := metav1.NewTime(statusNow.Add(-time.Hour))
 		p.Object.Status.Mode.LastSync = &sync
 	}
-	r := statusOf(objects, reports, nil, statusNow)
+	r := statusOf(objects, reports, nil, nil, statusNow)
 	if len(r.Groups) != 1 || len(r.Groups[0].Shared) != 1 || r.Groups[0].Shared[0].Relation != report.SharedUntil {
 		t.Errorf("%q", groupsOf(r))
 	}
@@ -265,7 +333,7 @@ func TestStatusIsBounded(t *testing.T) {
 			wrong(p, time.Hour, f)
 		}
 	}
-	r := statusOf(objects, reports, nil, statusNow)
+	r := statusOf(objects, reports, nil, nil, statusNow)
 	if len(r.Groups) != maxStatusGroups || len(r.Groups)+r.GroupsLeft != r.Summary.Findings {
 		t.Errorf("%d groups, %d left of %d", len(r.Groups), r.GroupsLeft, r.Summary.Findings)
 	}

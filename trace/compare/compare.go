@@ -21,6 +21,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Bounds of a comparison: nodes are written by others.
@@ -41,6 +42,7 @@ func Nodes(good, bad *Facts) report.NodeDiff { return compareFacts(good, bad, fo
 type comparison struct {
 	a, b  *Facts
 	focus *focus // nil: captures of one node are compared
+	in    string // begins the places of what is of a pod: "pod shop/web "
 	out   report.NodeDiff
 	count map[string]int // changes of each part
 	must  map[string]int
@@ -59,11 +61,11 @@ func compareFacts(a, b *Facts, f *focus) report.NodeDiff {
 			Part: PartRules, Why: "kube-proxy runs in different modes: the paths tell what its rules do",
 		})
 	}
-	for _, part := range parts {
-		c.notCompared(part)
-		c.partLists(part)
-		c.partValues(part)
-	}
+	c.parts()
+	c.pods()
+	slices.SortStableFunc(c.out.Changes, func(x, y report.Change) int {
+		return slices.Index(parts, x.Part) - slices.Index(parts, y.Part)
+	})
 	for _, part := range parts {
 		if n := c.count[part] - maxChanges; n > 0 {
 			c.out.Left = append(c.out.Left, report.PartCount{Part: part, Count: n})
@@ -76,6 +78,15 @@ func compareFacts(a, b *Facts, f *focus) report.NodeDiff {
 		c.out.AsTheyMust = append(c.out.AsTheyMust, report.PartCount{Part: partPaths, Count: n})
 	}
 	return c.out
+}
+
+// parts compares all parts of two nodes, or of two pods.
+func (c *comparison) parts() {
+	for _, part := range parts {
+		c.notCompared(part)
+		c.partLists(part)
+		c.partValues(part)
+	}
 }
 
 // partPaths counts paths in AsTheyMust.
@@ -104,6 +115,10 @@ func (c *comparison) notCompared(part string) {
 		names = []string{"IPv4 " + part, "IPv6 " + part}
 	case PartSets:
 		names = []string{part, "ipsets"}
+	case PartRules:
+		names = append(names, besideRules...)
+	case PartListeners:
+		names = append(names, snapshot.PacketFile)
 	}
 	for _, name := range names {
 		var why []string
@@ -128,7 +143,9 @@ func (c *comparison) notCompared(part string) {
 			}
 		}
 		if len(why) > 0 {
-			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{Part: name, Why: strings.Join(why, "; ")})
+			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{
+				Part: c.in + name, Why: strings.Join(why, "; "),
+			})
 		}
 	}
 }
@@ -179,7 +196,7 @@ func (c *comparison) noTable(f *Facts, part string, kind tableKind) {
 	if kind.family != 0 {
 		what = kind.family.String() + " " + what
 	}
-	n := report.NotCompared{Part: part, Why: fmt.Sprintf("%s: %s not collected", side, what)}
+	n := report.NotCompared{Part: c.in + part, Why: fmt.Sprintf("%s: %s not collected", side, what)}
 	if !slices.Contains(c.out.NotCompared, n) {
 		c.out.NotCompared = append(c.out.NotCompared, n)
 	}
@@ -334,6 +351,9 @@ func (c *comparison) whole(p place, l *list, change string) {
 		}
 		return
 	}
+	if c.in != "" && p.part == PartRules && len(l.items) == 0 && strings.HasPrefix(l.base, "policy ACCEPT") {
+		return // whoever lists the rules of a pod makes its tables
+	}
 	x := report.Change{Part: p.part, Place: p.String(), Change: change, Whole: true, Entries: len(l.items)}
 	text := l.base
 	if len(l.items) > 0 {
@@ -403,7 +423,7 @@ func (c *comparison) add(x report.Change) {
 	if c.count[x.Part] > maxChanges {
 		return
 	}
-	x.Place, x.Before, x.After = cut(x.Place), cut(x.Before), cut(x.After)
+	x.Place, x.Before, x.After = cut(c.in+x.Place), cut(x.Before), cut(x.After)
 	c.out.Changes = append(c.out.Changes, x)
 }
 

@@ -24,12 +24,19 @@ const (
 	PartRoutingRules  = "routing rules"
 	PartLinks         = "links"
 	PartNeighbours    = "neighbours"
-	PartTunnels       = "tunnel ends"
+	PartTunnels       = "tunnels"
+	PartWireGuard     = "WireGuard"
+	PartBridges       = "bridge entries"
+	PartListeners     = "listeners"
+	PartResolver      = "resolver"
 )
+
+// PartPods stands for the network namespaces of pods that are not compared.
+const PartPods = "pods"
 
 var parts = []string{
 	PartRules, PartServers, PartSets, PartConfiguration, PartVersions, PartSettings, PartRoutes, PartRoutingRules,
-	PartLinks, PartNeighbours, PartTunnels,
+	PartLinks, PartNeighbours, PartTunnels, PartWireGuard, PartBridges, PartListeners, PartResolver,
 }
 
 // place is where something stands: a chain of a table, a set, a routing table.
@@ -65,6 +72,9 @@ type Facts struct {
 	report report.NodeReport
 	clock  int64 // when the node was read, in seconds of Unix time; 0: not known
 	own    []substitution
+
+	pods map[string]*Facts // of the network namespaces that were collected, by namespace/name
+	why  string            // of a pod: why it was not read
 }
 
 // tableKind is a family's tables of a backend; for native tables the family is 0.
@@ -85,24 +95,31 @@ type reader struct {
 // Of collects what is compared of a node. files and state are the same node; objects are those that the report was
 // judged by. The report has to have the paths that match, too (judge.Request.Matching).
 func Of(files *snapshot.Node, state *nodestate.State, objects *snapshot.Cluster, r report.NodeReport) *Facts {
-	x := &reader{
-		Facts: &Facts{
-			node: state.Name, lists: map[place]*list{}, values: map[place]string{}, unread: map[string]string{},
-			tables: map[tableKind]bool{}, report: r,
-		},
-		endpointOf: map[*netfilter.Chain]netip.AddrPort{},
-		state:      state, objects: objects,
-	}
+	x := newReader(&Facts{
+		node: state.Name, lists: map[place]*list{}, values: map[place]string{}, unread: map[string]string{},
+		tables: map[tableKind]bool{}, report: r, pods: map[string]*Facts{},
+	}, state, objects)
 	x.rules()
 	x.sets(files)
 	x.servers()
+	x.hooks(files)
 	x.configuration(files)
+	x.processes()
 	x.network()
+	x.tunnels()
+	x.listeners()
 	x.identity()
+	x.pods(files)
 	if now := state.Host.Clock().Now; !now.IsZero() {
 		x.clock = now.Unix()
 	}
 	return x.Facts
+}
+
+func newReader(f *Facts, state *nodestate.State, objects *snapshot.Cluster) *reader {
+	return &reader{
+		Facts: f, state: state, objects: objects, endpointOf: map[*netfilter.Chain]netip.AddrPort{},
+	}
 }
 
 // Unread makes the Facts of a node that could not be inspected.

@@ -123,21 +123,6 @@ func (r *reader) neighbours() {
 		}
 		r.set(PartNeighbours, dev+" "+ip.String(), text)
 	})
-	for _, dev := range h.Devs() {
-		list, known := h.Forwardings(dev)
-		if !known {
-			r.unread[PartTunnels] = ""
-			return
-		}
-		for _, x := range list {
-			if x.Dst.IsValid() {
-				r.add(PartTunnels, dev, x.MAC+" "+x.Dst.String(), x.MAC+" dst "+x.Dst.String())
-			}
-		}
-		if l := r.lists[place{part: PartTunnels, name: dev}]; l != nil {
-			sortClasses(l.items)
-		}
-	}
 }
 
 // What is said of a neighbour that nobody answered for, and of one that somebody has set.
@@ -261,14 +246,18 @@ const maxOwn = 100
 // substitution is a text of a node's own, and what stands for it where two nodes are compared.
 type substitution struct{ own, name string }
 
+// ownText notes a text of the node's own. The longest come first: a name may be the beginning of another.
+func (r *reader) ownText(own, name string) {
+	known := slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own })
+	if own != "" && !known && len(r.own) < maxOwn {
+		r.own = append(r.own, substitution{own, name})
+	}
+	slices.SortStableFunc(r.own, func(a, b substitution) int { return len(b.own) - len(a.own) })
+}
+
 // identity notes the addresses, the pod CIDRs and the name of the node.
 func (r *reader) identity() {
-	add := func(own, name string) {
-		known := slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own })
-		if own != "" && !known && len(r.own) < maxOwn {
-			r.own = append(r.own, substitution{own, name})
-		}
-	}
+	add := r.ownText
 	add(r.node, "<node>")
 	for _, n := range r.objects.Nodes {
 		if n.Name != r.node {
@@ -281,6 +270,9 @@ func (r *reader) identity() {
 			add(a.Address, "<node address>")
 		}
 	}
+	for _, dev := range r.state.Host.WireGuards() {
+		add(r.state.Host.WireGuard(dev).PublicKey, "<node key>")
+	}
 	for _, dev := range r.state.Host.Devs() {
 		if dev == kubeproxy.IPVSDevice {
 			continue // the addresses of Services, which every node has there in IPVS mode
@@ -291,6 +283,4 @@ func (r *reader) identity() {
 			}
 		}
 	}
-	// The longest first: a name may be the beginning of another.
-	slices.SortStableFunc(r.own, func(a, b substitution) int { return len(b.own) - len(a.own) })
 }

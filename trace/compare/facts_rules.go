@@ -32,7 +32,15 @@ func (r *reader) rules() {
 		}
 	}
 	r.tables[tableKind{0, netfilter.BackendNative}] = r.state.HasNFT()
-	r.tables[tableKind{0, netfilter.BackendProgram}] = r.state.Has(snapshot.ProgramsFile)
+	for name, file := range programFiles {
+		r.tables[tableKind{0, netfilter.Backend(name)}] = r.known(file)
+	}
+	r.tables[tableKind{0, netfilter.BackendProgram}] = r.known(snapshot.ProgramsFile)
+	for _, file := range besideRules {
+		if why := r.state.Reading(file).Reason; why != "" {
+			r.unread[file] = why
+		}
+	}
 	for _, file := range r.state.UnreadFiles() {
 		if nodestate.IsRules(file) {
 			r.unread[PartRules] = file + ": " + r.state.Unread(file)
@@ -56,8 +64,21 @@ func (r *reader) rules() {
 	}
 }
 
+// programFiles are the files of what is no rule and is not in programs.txt, by the names of their tables.
+var programFiles = map[string]string{
+	"xdp": snapshot.LinkFile, "xfrm": snapshot.XfrmFile, "ebtables": snapshot.EbtablesFile,
+}
+
+// besideRules are the files of what decides about packets beside rules.
+var besideRules = []string{
+	snapshot.ProgramsFile, snapshot.XfrmFile, snapshot.EbtablesFile, snapshot.NFTHooksFile,
+}
+
 // kindOf is what a table counts as where one side may not have been read.
 func kindOf(t *netfilter.Table) tableKind {
+	if t.Backend == netfilter.BackendProgram && programFiles[t.Name] != "" {
+		return tableKind{0, netfilter.Backend(t.Name)}
+	}
 	if t.Backend == netfilter.BackendNative || t.Backend == netfilter.BackendProgram {
 		return tableKind{0, t.Backend}
 	}

@@ -22,6 +22,8 @@ type focus struct {
 	form bool
 	// backend: the same with the backends of iptables, whose rules are the same.
 	backend bool
+	// all: everything that was read matters, as of two pods.
+	all bool
 	// apart are endpoints that are expected on one of the nodes alone, by a traffic policy or a topology hint.
 	apart map[netip.AddrPort]bool
 }
@@ -126,6 +128,9 @@ func ofProxy(chain string) bool {
 
 // pick returns what of a list matters; nil where nothing does.
 func (f *focus) pick(p place, l *list) *list {
+	if f.all {
+		return l
+	}
 	native := lastWord(p.table) == kubeproxy.NFTTable
 	if f.form && (p.part == PartServers || native || ofProxy(p.name)) {
 		return nil
@@ -175,7 +180,7 @@ func (l *list) only(keep func(*item) bool) *list {
 // must tells whether nodes have to differ in an entry, or may: it is about an endpoint that one of them alone may use,
 // or it leads to a chain that no packet of the paths meets, as the rules of other pods do.
 func (f *focus) must(x *item) bool {
-	return f != nil && (x.endpoint.IsValid() && f.apart[x.endpoint] || x.jumps && !f.names[x.target])
+	return f != nil && !f.all && (x.endpoint.IsValid() && f.apart[x.endpoint] || x.jumps && !f.names[x.target])
 }
 
 // mustDiffer tells whether two nodes have to differ in a value, or naturally do.

@@ -20,14 +20,23 @@ const (
 	PartServices  = "Services"
 	PartEndpoints = "endpoints"
 	PartNodes     = "Nodes"
+	// PartPodObjects are the Pods of endpoints.
+	PartPodObjects = "Pods"
 )
 
-// Objects compares the API objects of two captures: what of Services and Nodes decides about paths, and the endpoints
-// of each Service, however they are cut into EndpointSlices. left is how many differences are not listed.
+// Objects compares the API objects of two captures: what of Services and Nodes decides about paths, the endpoints of
+// each Service, however they are cut into EndpointSlices, and the state of their Pods. left is how many differences are not listed.
 func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int) {
 	x := &objects{}
 	x.compare(PartServices, services(before), services(after))
 	x.compare(PartEndpoints, endpoints(before), endpoints(after))
+	if !slices.Contains(before.Missing, "pods") && !slices.Contains(after.Missing, "pods") {
+		a, b := pods(before), pods(after)
+		// What comes and goes is among the endpoints.
+		maps.DeleteFunc(a, func(name string, _ fields) bool { return b[name] == nil })
+		maps.DeleteFunc(b, func(name string, _ fields) bool { return a[name] == nil })
+		x.compare(PartPodObjects, a, b)
+	}
 	if !slices.Contains(before.Missing, "nodes") && !slices.Contains(after.Missing, "nodes") {
 		x.compare(PartNodes, nodes(before), nodes(after))
 	}
@@ -256,4 +265,61 @@ func nodes(c *snapshot.Cluster) map[string]fields {
 		out[n.Name] = f
 	}
 	return out
+}
+
+// pods lists the state of the Pods that are endpoints: where they run, and why containers do not.
+func pods(c *snapshot.Cluster) map[string]fields {
+	ends := map[string]bool{}
+	for _, s := range c.EndpointSlices {
+		for i := range s.Endpoints {
+			for _, a := range s.Endpoints[i].Addresses {
+				ends[a] = true
+			}
+		}
+	}
+	out := map[string]fields{}
+	for _, p := range c.Pods {
+		ips := []string{p.Status.PodIP}
+		for _, ip := range p.Status.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		if !slices.ContainsFunc(ips, func(ip string) bool { return ends[ip] }) {
+			continue
+		}
+		slices.Sort(ips)
+		f := fields{
+			"phase": string(p.Status.Phase), "addresses": strings.Join(slices.Compact(ips), " "), "node": p.Spec.NodeName,
+		}
+		for _, x := range p.Status.Conditions {
+			if x.Type == corev1.PodReady {
+				f["ready"] = string(x.Status)
+			}
+		}
+		if p.DeletionTimestamp != nil {
+			f["deletion"] = "requested"
+		}
+		for i := range p.Status.ContainerStatuses {
+			// Of those that are ready a dump has none.
+			if s := &p.Status.ContainerStatuses[i]; !s.Ready {
+				f["container "+s.Name] = containerText(s)
+			}
+		}
+		out[p.Namespace+"/"+p.Name] = f
+	}
+	return out
+}
+
+// containerText says why a container is not ready.
+func containerText(s *corev1.ContainerStatus) string {
+	text := "not ready"
+	switch {
+	case s.State.Waiting != nil:
+		text += ", waiting: " + s.State.Waiting.Reason
+	case s.State.Terminated != nil:
+		text += ", ended: " + s.State.Terminated.Reason
+	}
+	if t := s.LastTerminationState.Terminated; t != nil {
+		text += fmt.Sprintf(", before that ended: %s %d", t.Reason, t.ExitCode)
+	}
+	return text
 }

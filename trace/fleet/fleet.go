@@ -111,20 +111,27 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 	for _, n := range objects {
 		byName[n.Name] = n
 	}
+	var judged []*corev1.Node
+	for i := range nodes {
+		if n := byName[nodes[i].Name]; nodes[i].Known && n != nil {
+			judged = append(judged, n)
+		}
+	}
+	keys := labelsOf(judged)
 	of := make([]properties, len(nodes))
 	for i := range nodes {
 		if n := &nodes[i]; n.Known {
-			of[i] = propertiesOf(byName[n.Name], n.Mode, n.ModeAt)
+			of[i] = propertiesOf(byName[n.Name], keys, n.Mode, n.ModeAt)
 		}
 	}
 	groups := grouped(nodes)
-	keys := inOrder(groups)
-	if limit > 0 && len(keys) > limit {
-		keys, left = keys[:limit], len(keys)-limit
+	order := inOrder(groups)
+	if limit > 0 && len(order) > limit {
+		order, left = order[:limit], len(order)-limit
 	}
 	compared := map[string][]report.Shared{} // by which nodes are which
-	out = make([]report.Pattern, 0, len(keys))
-	for _, k := range keys {
+	out = make([]report.Pattern, 0, len(order))
+	for _, k := range order {
 		p := report.Pattern{Code: k.code, Severity: groups[k].severity}
 		if k.service.Name != "" || k.service.Namespace != "" {
 			p.Service = &report.ObjectRef{Namespace: k.service.Namespace, Name: k.service.Name}

@@ -90,6 +90,26 @@ func TestShared(t *testing.T) {
 		{"a pool", 30, 5, func(i int, n *corev1.Node, _ *report.NodeReport) {
 			n.Labels[pool] = map[bool]string{true: "spot", false: "big"}[i < 5]
 		}, "label " + pool + " is spot 5/5 0/25"},
+		{"a pool, behind hundreds of labels of the hardware", 30, 5, func(i int, n *corev1.Node, _ *report.NodeReport) {
+			for k := range 200 {
+				n.Labels[fmt.Sprintf("feature.node.kubernetes.io/cpu-%03d", k)] = fmt.Sprint((i + k) % 3)
+			}
+			n.Labels["my.example/nodegroup"] = map[bool]string{true: "spot", false: "big"}[i < 5]
+		}, "label my.example/nodegroup is spot 5/5 0/25"},
+		{
+			"a label that all have, and some have so many that not all are compared", 30, 5,
+			func(i int, n *corev1.Node, _ *report.NodeReport) {
+				n.Labels["x"] = map[bool]string{true: "a", false: "b"}[i%2 == 0]
+				for k := range 200 {
+					if i < 5 {
+						n.Labels[fmt.Sprintf("a-%d-%03d", i, k)] = ""
+					}
+				}
+			}, "",
+		},
+		{"a value that is too long", 30, 5, func(i int, n *corev1.Node, _ *report.NodeReport) {
+			n.Labels["x"] = map[bool]string{true: strings.Repeat("a", 300), false: "b"}[i < 5]
+		}, ""},
 		{"the age", 30, 5, func(i int, n *corev1.Node, _ *report.NodeReport) {
 			n.CreationTimestamp = metav1.NewTime(began.Add(-time.Duration(i) * time.Hour))
 		}, "creation of the Node since 2026-11-20T08:00:00Z 5/5 0/25"},

@@ -15,15 +15,16 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// maxLabels and maxText bound what is compared of the labels of a node and of a value, in numbers and bytes.
+// maxLabels and maxText bound what is compared of the labels of nodes and of a value, in numbers and bytes.
 const (
-	maxLabels = 64
+	maxLabels = 128
 	maxText   = 256
 )
 
 // properties are what one node is known to have: texts by the name of the property, and times.
 type properties struct {
-	object bool // the Node object is known: a label that is not in texts is not there
+	object bool            // the Node object is known: a label that is not in texts is not there
+	long   map[string]bool // but for these, whose values are too long to be compared
 	texts  map[string]string
 	times  map[string]time.Time
 	// read is when a time of times was read, where that was not at the same moment on all nodes.
@@ -33,7 +34,7 @@ type properties struct {
 // text returns a text, and whether it is known. That of a label that the node does not have is "".
 func (p *properties) text(name string) (value string, ok bool) {
 	value, ok = p.texts[name]
-	return value, ok || p.object && strings.HasPrefix(name, labelPrefix)
+	return value, ok || p.object && strings.HasPrefix(name, labelPrefix) && !p.long[name]
 }
 
 // labelPrefix begins the names of properties that are labels.
@@ -102,8 +103,9 @@ func rank(a, b string) int {
 }
 
 // propertiesOf reads what is known of a node: from the Node object, nil where it is not known, and from what was
-// found out about kube-proxy there. at is when that was; zero where it was at the same time on all nodes.
-func propertiesOf(n *corev1.Node, mode *report.Mode, at time.Time) properties {
+// found out about kube-proxy there. at is when that was; zero where it was at the same time on all nodes. keys are the
+// labels that are compared.
+func propertiesOf(n *corev1.Node, keys []string, mode *report.Mode, at time.Time) properties {
 	p := properties{texts: map[string]string{}, times: map[string]time.Time{}, read: map[string]time.Time{}}
 	if n != nil {
 		p.object = true
@@ -117,7 +119,7 @@ func propertiesOf(n *corev1.Node, mode *report.Mode, at time.Time) properties {
 		if !n.CreationTimestamp.IsZero() {
 			p.times[propCreated] = n.CreationTimestamp.Time
 		}
-		p.setLabels(n.Labels)
+		p.setLabels(n.Labels, keys)
 	}
 	if mode != nil {
 		p.setMode(mode)
@@ -128,25 +130,81 @@ func propertiesOf(n *corev1.Node, mode *report.Mode, at time.Time) properties {
 	return p
 }
 
-// setLabels notes a node's labels. Of very many only the first by name are compared.
-func (p *properties) setLabels(all map[string]string) {
-	keys := make([]string, 0, len(all))
-	for key := range all {
-		if name, ok := labels[key]; ok {
-			if name != "" {
-				p.set(name, all[key])
-			}
-			continue
+// setLabels notes of a node's labels those that have a name above, and those with the keys that are compared.
+func (p *properties) setLabels(all map[string]string, keys []string) {
+	for key, name := range labels {
+		if name != "" {
+			p.set(name, all[key])
 		}
-		if len(key) <= maxText {
+	}
+	for _, key := range keys {
+		value, ok := all[key]
+		switch {
+		case !ok:
+		case len(value) > maxText:
+			if p.long == nil {
+				p.long = map[string]bool{}
+			}
+			p.long[labelPrefix+key] = true
+		default:
+			// A label is often there without a value (node-role.kubernetes.io/worker).
+			p.set(labelPrefix+key, cmp.Or(value, noValue))
+		}
+	}
+}
+
+// describing are words in the keys of labels that software writes about the hardware it found, often hundreds of them
+// on a node: https://github.com/kubernetes-sigs/node-feature-discovery, and NVIDIA's gpu-feature-discovery. grouping are
+// words in those of labels that say to which group of nodes a node belongs, as clouds and people write them.
+var (
+	describing = []string{"feature.node.kubernetes.io/", "nvidia.com/", "amd.com/gpu", "intel.feature"}
+	grouping   = []string{"pool", "group", "role", "topology", "zone", "rack", "image", "provisioner", "lifecycle"}
+)
+
+// weightOf is where a label stands among those of which not all are compared: lower comes first.
+func weightOf(key string) int {
+	has := func(word string) bool { return strings.Contains(key, word) }
+	switch {
+	case slices.ContainsFunc(describing, has):
+		return 2
+	case slices.ContainsFunc(grouping, has):
+		return 0
+	}
+	return 1
+}
+
+// labelsOf chooses the labels that are compared, by their keys: the same ones of all nodes, so that one that a node does
+// not have is known not to be there. Those with the same value on all nodes separate none of them, and are left out
+// first.
+func labelsOf(nodes []*corev1.Node) []string {
+	type values struct {
+		first string
+		nodes int
+		other bool // on some node it has another value
+	}
+	all := map[string]*values{}
+	for _, n := range nodes {
+		for key, value := range n.Labels {
+			if _, own := labels[key]; own || len(key) > maxText {
+				continue
+			}
+			v := all[key]
+			if v == nil {
+				v = &values{first: value}
+				all[key] = v
+			}
+			v.nodes++
+			v.other = v.other || value != v.first
+		}
+	}
+	keys := make([]string, 0, len(all))
+	for key, v := range all {
+		if v.other || v.nodes < len(nodes) {
 			keys = append(keys, key)
 		}
 	}
-	slices.Sort(keys)
-	for _, key := range keys[:min(len(keys), maxLabels)] {
-		// A label is often there without a value (node-role.kubernetes.io/worker).
-		p.set(labelPrefix+key, cmp.Or(all[key], noValue))
-	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(weightOf(a)-weightOf(b), strings.Compare(a, b)) })
+	return keys[:min(len(keys), maxLabels)]
 }
 
 // noValue stands for the value of a label that is there and empty.

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -42,6 +43,22 @@ type bridgeEntry struct {
 	Master string   `json:"master"`
 	State  string   `json:"state"`
 	Flags  []string `json:"flags"`
+}
+
+// Outer is what an entry has of its own for the outer packets, as bridge prints it ("port 9999 vni 7"); "" where they
+// have what the tunnel's interface has.
+func (f *Forwarding) Outer() string {
+	var words []string
+	if f.Port != 0 {
+		words = append(words, fmt.Sprintf("port %d", f.Port))
+	}
+	if f.ID != 0 {
+		words = append(words, fmt.Sprintf("vni %d", f.ID))
+	}
+	if f.Via != "" {
+		words = append(words, "via "+f.Via)
+	}
+	return strings.Join(words, " ")
 }
 
 // learned is an address that a bridge has learned at a port.

@@ -113,7 +113,85 @@ func (n *Network) LinkText(dev string) string {
 	if l.xdp != "" {
 		words = append(words, "xdp")
 	}
+	if b := n.bridges[n.master[dev]]; b != nil {
+		words = append(words, b.port(dev).words()...)
+	}
 	return strings.Join(words, " ")
+}
+
+// words are the flags of a bridge's port that are not what a port has by itself.
+func (p *port) words() (out []string) {
+	if p == nil {
+		return nil
+	}
+	for _, x := range []struct {
+		is   bool
+		word string
+	}{
+		{p.hairpin != nil && *p.hairpin, "hairpin"},
+		{p.isolated != nil && *p.isolated, "isolated"},
+		{p.locked, "locked"},
+		{off(p.floods[0]), "flood off"},
+		{off(p.floods[1]), "bcast_flood off"},
+		{off(p.floods[2]), "mcast_flood off"},
+		{p.state != "" && p.state != "forwarding", p.state},
+	} {
+		if x.is {
+			out = append(out, x.word)
+		}
+	}
+	return out
+}
+
+func off(flag *bool) bool { return flag != nil && !*flag }
+
+// TunnelText describes the parameters of a tunnel's interface, as ip -d link names them; "" where it is none, and where
+// they were not collected.
+func (n *Network) TunnelText(dev string) string {
+	var words []string
+	add := func(is bool, word string, value any) {
+		if is {
+			words = append(words, strings.TrimSpace(fmt.Sprint(word, " ", value)))
+		}
+	}
+	if v, ok := n.vxlans[dev]; ok {
+		add(true, "vxlan id", v.ID)
+		add(v.Port != 0, "port", v.Port)
+		add(v.Local.IsValid(), "local", v.Local)
+		add(v.Remote.IsValid(), "remote", v.Remote)
+		add(v.Lower != "", "on", v.Lower)
+		add(v.External, "external", "")
+		add(v.Proxy, "proxy", "")
+	}
+	if t, ok := n.tunnels[dev]; ok {
+		add(true, t.Kind, "")
+		add(t.ID != 0, "id", t.ID)
+		add(t.Port != 0, "port", t.Port)
+		add(t.Local.IsValid(), "local", t.Local)
+		add(t.Remote.IsValid(), "remote", t.Remote)
+		add(t.InKey != "", "ikey", t.InKey)
+		add(t.OutKey != "", "okey", t.OutKey)
+		add(t.TTL != 0, "ttl", t.TTL)
+		add(t.External, "external", "")
+	}
+	return strings.Join(words, " ")
+}
+
+// SetForwardings describes the entries of a bridge that somebody has set, and those that are sticky or of the bridge
+// itself with an address that is not its own: what a bridge learns comes and goes.
+func (n *Network) SetForwardings(bridge string) []string {
+	var out []string
+	for what, list := range map[string][]learned{
+		"static": n.set[bridge], "sticky": n.fixed[bridge], "of the bridge itself": n.bridgeOwn[bridge],
+	} {
+		for _, x := range list {
+			if x.port != bridge || !strings.EqualFold(x.mac, n.links[bridge].mac) {
+				out = append(out, x.mac+" at "+x.port+" "+what)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // LinkAddresses returns the addresses of an interface with their prefixes; not those of IPv6 that the kernel makes by

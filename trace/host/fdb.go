@@ -3,7 +3,6 @@
 package host
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"

@@ -84,12 +84,14 @@ var moreFaults = []fault{
 		"node2 iptables-nft -A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT",
 		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -j ACCEPT"),
 	lostAnswer("the endpoint's node drops what the endpoint sends behind its SYN,ACK",
-		"node2 iptables-nft -t mangle -A POSTROUTING -p tcp --sport 8080 -m tcp ! --tcp-flags SYN SYN -j DROP").answeringNothing(),
+		"node2 iptables-nft -t mangle -A POSTROUTING -p tcp --sport 8080 -m tcp ! --tcp-flags SYN SYN -j DROP").
+		answeringNothing(),
 	lostAnswer("the endpoint's pod drops what it sends behind its SYN,ACK",
 		"endpoint iptables-nft -A OUTPUT -p tcp --sport 8080 -m tcp ! --tcp-flags SYN SYN -j DROP").answeringNothing(),
 	lostAnswer("the endpoint's node marks answered connections, and drops what has the mark",
 		"node2 iptables-nft -t mangle -A PREROUTING -m conntrack --ctdir REPLY -j CONNMARK --set-mark 2",
-		"node2 iptables-nft -t mangle -A POSTROUTING -m conntrack --ctdir ORIGINAL -m connmark --mark 2 -j DROP").answeringNothing(),
+		"node2 iptables-nft -t mangle -A POSTROUTING -m conntrack --ctdir ORIGINAL -m connmark --mark 2 -j DROP").
+		answeringNothing(),
 	lostAnswer("a routing rule by the endpoint's address",
 		"node2 ip route add blackhole default table 100", "node2 ip rule add from 10.244.2.9 lookup 100"),
 	lostAnswer("the endpoint's pod has a routing rule",

@@ -24,7 +24,8 @@ type follower struct {
 	answer  *onward        // what became of the answer to it
 }
 
-// following is a packet, by what those before it have left. further: of the endpoint. sure: one like it certainly comes.
+// following is a packet, by what those before it have left. further: of the endpoint. sure: one like it is certain to
+// come.
 type following struct {
 	left          netfilter.Left
 	further, sure bool
@@ -34,8 +35,8 @@ type following struct {
 const mostFollowing = 16
 
 // all walks packets of both directions until what they leave is nothing new. Certain are those that take turns: what
-// becomes of two of one direction in a row is wrong only for who sends so much. The left of what it returns has what all
-// of them may leave.
+// becomes of two of one direction in a row is wrong only for who sends so much. The left of what it returns has what
+// all of them may leave.
 func (f *follower) all() onward {
 	tcp := f.want.Frontend.Protocol == corev1.ProtocolTCP
 	var queue, done []following
@@ -83,7 +84,8 @@ func (f *follower) all() onward {
 	return all
 }
 
-// one walks one packet, of TCP one that may be the last of its direction. Where not all is right the two are told apart.
+// one walks one packet, of TCP one that may be the last of its direction. Where not all is right, the two are told
+// apart.
 func (f *follower) one(at *following, tcp bool) onward {
 	if at.further && f.answer.same && at.left == f.first {
 		return onward{left: f.answer.left} // as the answer to the first packet

@@ -100,9 +100,9 @@ func (w *Walker) trackingUnknown(h Hook, b branch, why string) {
 type zoneKey struct{}
 
 // Answer follows the answer to a packet that came from s to an outcome o, Sent or Delivered, back through the node: it
-// comes in by the interface in, or a socket of the node makes it where o is Delivered. With Options.Further it is a later
-// packet of the endpoint. Its outcome is right where [Answered] says so. The Outcomes of all other results of the Walker
-// are no longer good.
+// comes in by the interface in, or a socket of the node makes it where o is Delivered. With Options.Further it is a
+// later packet of the endpoint. Its outcome is right where [Answered] says so. The Outcomes of all other results of the
+// Walker are no longer good.
 func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	p := o.Packet
 	from := Start{Hook: Prerouting, Packet: Packet{
@@ -161,5 +161,5 @@ func Answered(s Start, o *Outcome) bool {
 	p := &o.Packet
 	arrived := o.End == Sent || o.End == Delivered
 	return arrived && p.Src == s.Packet.Dst && p.SrcPort == s.Packet.DstPort && p.Dst == s.Packet.Src &&
-		p.DstPort == s.Packet.SrcPort
+		(p.DstPort == 0 || p.DstPort == s.Packet.SrcPort)
 }

@@ -50,9 +50,9 @@ type Passed struct {
 // same for all of them.
 const mostLeft = 8
 
-// Passes tells whether no rule of the node can stop the packets behind the first, nor change their path; it costs a walk
-// for each class of packets only. Answers come in by the interface in, and have to leave by the interface to, unless that
-// is "" or UnknownIface. The Outcomes of other results stay as they are.
+// Passes tells whether no rule of the node can stop the packets behind the first, nor change their path; it costs a
+// walk for each class of packets only. Answers come in by the interface in, and have to leave by the interface to,
+// unless that is "" or UnknownIface. The Outcomes of other results stay as they are.
 func (w *Walker) Passes(s Start, o *Outcome, in, to string) (p Passed) {
 	if o.Packet.Untracked || o.Packet.Virtual.IsValid() {
 		return p

@@ -354,7 +354,7 @@ func (l *lookup) draws(c *netfilter.Context, branch func(e *element) netfilter.A
 var harmless = map[string]bool{
 	"meta priority": true, "meta pkttype": true, "meta nftrace": true, "meta secmark": true,
 	"ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
-	"payload ecn": true, "payload checksum": true, "payload flowlabel": true, "payload id": true,
+	"payload ecn": true, "payload flowlabel": true, "payload id": true,
 }
 
 // has breaks the rule off for a packet without such a header: nft does not print the condition that it makes for it.

@@ -35,7 +35,7 @@ add list low
 	for _, tt := range []struct {
 		name, set string
 		host      *host.Network
-		turn      netfilter.Turn
+		snat      bool
 		in        bool
 		known     bool
 	}{
@@ -48,11 +48,11 @@ add list low
 			name: "clients with ports above all", set: "low", known: true,
 			host: network("net/ipv4/ip_local_port_range=9000\t60999\n"),
 		},
-		{name: "a translated client, whose port may be any from 1024 on", set: "low", host: usual, turn: netfilter.Reply},
+		{name: "a translated client, whose port may be any from 1024 on", set: "low", host: usual, snat: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := packet(t, "tcp 10.0.0.1:8080>10.0.0.2:0")
-			c.Host, c.Packet.Turn, c.Packet.Conn = tt.host, tt.turn, &netfilter.Connection{SNAT: true}
+			c.Host, c.Packet.Turn, c.Packet.Conn = tt.host, netfilter.Reply, &netfilter.Connection{SNAT: tt.snat}
 			flags := []string{"dst", "dst"}
 			if tt.set == "map" {
 				flags = flags[:1]

@@ -5,6 +5,7 @@ package random
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -21,7 +22,7 @@ func alike(a, b *netfilter.Result) bool {
 		slices.EqualFunc(a.Outcomes, b.Outcomes, func(x, y netfilter.Outcome) bool {
 			p := x.P
 			x.P = y.P
-			return x == y && near(p, y.P)
+			return reflect.DeepEqual(x, y) && near(p, y.P)
 		}) &&
 		slices.EqualFunc(a.Steps, b.Steps, func(x, y netfilter.Step) bool {
 			p := x.P

@@ -87,8 +87,8 @@ func (n *need) absent(s *nodestate.State) bool {
 	return s.ListsUnread() && !n.always && (n.since == "" || s.Has(n.since))
 }
 
-// Gap is something of a network namespace that a verdict does not cover: a snapshot made by hand, or by an older helper,
-// does not tell whether there is such a thing.
+// Gap is something of a network namespace that a verdict does not cover: a snapshot made by hand, or by an older
+// helper, does not tell whether there is such a thing.
 type Gap struct{ Part, File string }
 
 // Gaps are those of a network namespace for the packets of a family. What cannot be read is none: that makes a segment
@@ -119,17 +119,15 @@ func (c *Connection) unread(s *nodestate.State, f netfilter.Family, by asked, de
 		}
 		switch r := s.Reading(n.file); {
 		case r.State == nodestate.Absent && n.always:
-			return n, n.missing("it was not collected")
+			why = "it was not collected"
 		case r.State == nodestate.Unreadable && (n.always || !r.Empty()), r.State == nodestate.Partial:
-			return n, n.missing(r.Reason)
+			why = r.Reason
+		default:
+			continue
 		}
+		return n, n.file + ", which has the " + n.part + ", was not read: " + why
 	}
 	return nil, ""
-}
-
-// missing says that the file was not read.
-func (n *need) missing(why string) string {
-	return n.file + ", which has the " + n.part + ", was not read: " + why
 }
 
 // isNode tells whether a state is that of a node, and not that of a pod.

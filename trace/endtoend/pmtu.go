@@ -11,7 +11,8 @@ import (
 )
 
 // largest is how large the connection's packets may be: of TCP each end announces the segments that it takes by its own
-// MTU (tcp_advertise_mss in net/ipv4/tcp_output.c), and the other one sends no larger ones; 0 where nothing limits them.
+// MTU (tcp_advertise_mss in net/ipv4/tcp_output.c), and the other one sends no larger ones; 0 where nothing limits
+// them.
 func (f *follower) largest() (size int) {
 	if f.end.Packet.Proto != netfilter.TCP {
 		return 0

@@ -5,6 +5,7 @@ package endtoend
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -14,7 +15,8 @@ import (
 
 // weight is what makes a socket win over others that take a packet, too: one of the very address is looked up first
 // (inet_lhash2_lookup and __udp4_lib_lookup ask for the address, then for any); among those of one kind counts
-// compute_score, of net/ipv4/inet_hashtables.c for TCP and of net/ipv4/udp.c for UDP, and of their namesakes in net/ipv6.
+// compute_score, of net/ipv4/inet_hashtables.c for TCP and of net/ipv4/udp.c for UDP, and of their namesakes in
+// net/ipv6.
 type weight struct{ address, device, family int }
 
 // weights are by protocol.
@@ -39,14 +41,9 @@ func (w weight) of(s *host.Socket, to netip.Addr) (sum int) {
 // (reuseport_select_sock in net/core/sock_reuseport.c).
 func (w weight) winners(list []*host.Socket, to netip.Addr) (out []*host.Socket, most int) {
 	for _, s := range list {
-		switch sum := w.of(s, to); {
-		case len(out) == 0 || sum > most:
-			out, most = []*host.Socket{s}, sum
-		case sum == most:
-			out = append(out, s)
-		}
+		most = max(most, w.of(s, to))
 	}
-	return out, most
+	return slices.DeleteFunc(slices.Clone(list), func(s *host.Socket) bool { return w.of(s, to) < most }), most
 }
 
 // faults are why a socket that takes a packet does not serve it, the worst one first.
@@ -68,8 +65,8 @@ var faults = []struct {
 	},
 }
 
-// queued judges the sockets that take the packet: a listening socket of TCP whose queue is full drops the last packet of
-// the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in net/ipv4/tcp_input.c).
+// queued judges the sockets that take the packet: a listening socket of TCP whose queue is full drops the last packet
+// of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in net/ipv4/tcp_input.c).
 func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, place string) report.Segment {
 	const segment = report.SegmentEndpointPod
 	w := weights[l.taking[0].Protocol]

@@ -92,7 +92,7 @@ func TestASilentPeerIsUnknown(t *testing.T) {
 				t.Fatal(err)
 			}
 			files := snap.Files(t, n)
-			files[snapshot.WireGuardFile] = regexp.MustCompile(`(?m)^  transfer: .*$`).
+			files[snapshot.WireGuardFile] = regexp.MustCompile(`(?m)^ {2}transfer: .*$`).
 				ReplaceAll(files[snapshot.WireGuardFile], []byte(received))
 			for at, of := range map[string]*snapshot.Node{node: snapshot.NewNode(node, files), pod.namespace: n.Pod(pod.name)} {
 				if states[at], err = nodestate.Load(of); err != nil {

@@ -36,8 +36,8 @@ type veth struct {
 // the end itself.
 func (v *veth) bridge() string { return cmp.Or(v.node.Host.Master(v.end), v.end) }
 
-// leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has its
-// link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that it
+// leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has
+// its link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that it
 // comes in by; "" where that is not known. Where all is right, or was not read, ok is true.
 func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
 	if s, in, ok = v.leaves(p); !ok || in == "" {
@@ -140,8 +140,8 @@ func (v *veth) silent() string {
 	return silent(v.node.Host, v.bridge(), v.hop, v.from)
 }
 
-// silent says why a network namespace does not answer where somebody asks on an interface for one of its addresses; "" where it
-// does, and where that is not known. A question that the reverse path filter drops is not answered either
+// silent says why a network namespace does not answer where somebody asks on an interface for one of its addresses; ""
+// where it does, and where that is not known. A question that the reverse path filter drops is not answered either
 // (arp_process in net/ipv4/arp.c asks for the route).
 func silent(n *host.Network, dev string, address, asker netip.Addr) string {
 	if !address.Is4() || !asker.Is4() {
@@ -276,7 +276,9 @@ const vlanHeader = 4
 // takes compares how large packets leave by an interface with what the one takes that gets them: the other end of a
 // veth, or a port of the bridge. Larger ones are discarded, and nobody is told (is_skb_forwardable in net/core/dev.c,
 // called by __dev_forward_skb and br_dev_queue_push_xmit); those that are still to be cut pass.
-func (v *veth) takes(from *host.Network, out string, size int, to *host.Network, in string) (s report.Segment, ok bool) {
+func (v *veth) takes(from *host.Network, out string, size int, to *host.Network, in string) (
+	s report.Segment, ok bool,
+) {
 	if v.largest > 0 {
 		size = min(size, v.largest)
 	}

@@ -85,9 +85,9 @@ func (n *Network) Sysctl(key string) (value string, ok bool) {
 	return value, ok
 }
 
-// ConnectionTable returns how many entries the kernel's connection table has, and how many it may have; ok is false where
-// that was not collected, and where there is no limit. A new connection that is one too many is dropped, unless one that
-// is not assured makes room (nf_conntrack_alloc in net/netfilter/nf_conntrack_core.c).
+// ConnectionTable returns how many entries the kernel's connection table has, and how many it may have; ok is false
+// where that was not collected, and where there is no limit. A new connection that is one too many is dropped, unless
+// one that is not assured makes room (nf_conntrack_alloc in net/netfilter/nf_conntrack_core.c).
 func (n *Network) ConnectionTable() (used, most float64, ok bool) {
 	ok = true
 	value := func(key string) float64 {

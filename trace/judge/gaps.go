@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// gaps adds to what the verdicts of the client's node leave open what they leave open of the pods and of the other nodes
-// that a connection passes.
+// gaps adds to what the verdicts of the client's node leave open what they leave open of the pods and of the other
+// nodes that a connection passes.
 func (t *tour) gaps(c *report.Coverage, conn *endtoend.Connection) {
 	f := conn.Start.Packet.Family
 	add := func(place string, s *nodestate.State, isNode bool) {

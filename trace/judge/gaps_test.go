@@ -173,12 +173,14 @@ func TestFaultsBehindTheClientsNode(t *testing.T) {
 		{
 			name: "the link of the endpoint's node is down, and its routes are gone", of: base.set("node2", snapshot.LinkFile,
 				"eth0", "flags", down).edited("node2", snapshot.RouteFile, func(o object) bool { return o["dev"] != "eth0" }),
-			verdict: report.Mismatch, segment: report.SegmentNetwork, code: endtoend.InterfaceDown, says: "eth0 of node2 is down",
+			verdict: report.Mismatch, segment: report.SegmentNetwork, code: endtoend.InterfaceDown,
+			says: "eth0 of node2 is down",
 		},
 		{
 			name: "the interface below the tunnel is down", of: base.set("node1", snapshot.LinkFile, "eth0", "flags", down).
 				edited("node1", snapshot.RouteFile, func(o object) bool { return o["dev"] != "eth0" }),
-			verdict: report.Mismatch, segment: report.SegmentNetwork, code: endtoend.InterfaceDown, says: "eth0 of node1 is down",
+			verdict: report.Mismatch, segment: report.SegmentNetwork, code: endtoend.InterfaceDown,
+			says: "eth0 of node1 is down",
 		},
 		{
 			name: "the endpoint's pod has set its interface down", of: base.set("node1", pod1+snapshot.LinkFile, "eth0",

@@ -3,7 +3,6 @@
 package judge
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -71,17 +70,6 @@ func (c *capturedEnds) change(node string, files map[string][]byte) *capturedEnd
 		}
 	}
 	return out
-}
-
-// edit replaces text in a file of a node.
-func (c *capturedEnds) edit(node, file string, old, with string) *capturedEnds {
-	c.t.Helper()
-	data := c.files[node][file]
-	now := bytes.ReplaceAll(data, []byte(old), []byte(with))
-	if bytes.Equal(now, data) {
-		c.t.Fatalf("%s of %s has no %q", file, node, old)
-	}
-	return c.change(node, map[string][]byte{file: now})
 }
 
 // judged follows the connections of the client's pod to the ClusterIP of shop/web.

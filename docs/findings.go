@@ -85,7 +85,11 @@ func FindingOf(code string) (Finding, bool) {
 	return found[0], true
 }
 
+// findingOf returns the section that a word names, as a code or as a link to it.
 func findingOf(code string) (Finding, bool) {
+	if i := strings.LastIndexByte(code, '#'); i >= 0 {
+		code = code[i+1:]
+	}
 	code = strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) {
 			return r

@@ -19,10 +19,10 @@ import (
 // modes are the modes whose chains belong to one Service port each, by their names.
 var modes = []kubeproxy.Names{kubeproxy.IPTablesNames, kubeproxy.NFTablesNames}
 
-// readChain reads the name of a chain of kube-proxy's, which holds the hash of a Service port.
+// readChain reads the name of a chain of kube-proxy's, which holds the hash of a Service port. One with another number
+// of characters is taken, too: findChain says which one is meant.
 func (r *Reference) readChain(text string) (known bool, err error) {
-	if chain := strings.TrimSuffix(text, ":"); isServiceChain(chain) {
-		r.Chain = chain
+	if r.Chain = chainOf(text); r.Chain != "" {
 		return true, nil
 	}
 	if strings.HasPrefix(text, kubeproxy.PrefixOwn) {
@@ -32,24 +32,50 @@ func (r *Reference) readChain(text string) (known bool, err error) {
 	return false, nil
 }
 
-// isServiceChain tells whether a text is the name of a chain that kube-proxy makes for one Service port.
-func isServiceChain(text string) bool {
-	for _, n := range modes {
-		for _, prefix := range []string{n.Cluster, n.Local, n.External, n.Firewall, n.Endpoint} {
-			if hash, ok := strings.CutPrefix(text, prefix); ok && isHash(hash) {
-				return true
+// prefixesOf returns what the names of a mode's chains of one Service port begin with.
+func prefixesOf(n *kubeproxy.Names) []string {
+	return []string{n.Cluster, n.Local, n.External, n.Firewall, n.Endpoint}
+}
+
+// The lengths of the hashes in names of chains: in iptables mode, and in nftables mode, where the Service's name is
+// behind it.
+const longHash, shortHash = 16, 8
+
+// chainOf returns the name of a chain that kube-proxy makes for one Service port, in upper and lower case as there; ""
+// where a text is none. What begins as one in iptables mode is taken for one, however long it is: nothing else has such
+// a name.
+func chainOf(text string) string {
+	text = strings.TrimRight(text, ":…")
+	for i := range modes {
+		for _, prefix := range prefixesOf(&modes[i]) {
+			if len(text) < len(prefix) || !strings.EqualFold(text[:len(prefix)], prefix) {
+				continue
+			}
+			hash := text[len(prefix):]
+			switch {
+			case strings.HasPrefix(prefix, kubeproxy.PrefixOwn) && isLettersAndDigits(hash):
+				return prefix + strings.ToUpper(hash)
+			// shop/web/tcp/http follows; with less, it may be a namespace and a name.
+			case len(hash) > shortHash && hash[shortHash] == '-' && strings.Count(hash, "/") >= 3 &&
+				isHash(strings.ToUpper(hash[:shortHash])):
+				return prefix + strings.ToUpper(hash[:shortHash]) + hash[shortHash:]
+			case isHash(hash[:min(shortHash, len(hash))]) && strings.HasPrefix(hash[shortHash:], "-"):
+				return prefix + hash
 			}
 		}
 	}
-	return false
+	return ""
 }
 
-// isHash tells whether a text begins with 8 letters of base32, as all hashes of kube-proxy's do, and ends there or
-// goes on as those of one of the modes do.
+// isHash tells whether a text is of characters of base32, as the hashes of kube-proxy are, and as long as a short one.
 func isHash(text string) bool {
-	const short, long = 8, 16
-	letters := len(text) - len(strings.TrimLeft(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"))
-	return letters == long && len(text) == long || letters == short && strings.HasPrefix(text[short:], "-")
+	return len(text) == shortHash && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
+}
+
+func isLettersAndDigits(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
+		return (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (c < '0' || c > '9')
+	})
 }
 
 // findChain finds the Service port behind a chain.
@@ -57,7 +83,7 @@ func findChain(objects *snapshot.Cluster, ref Reference) (Target, error) {
 	for _, svc := range objects.Services {
 		for i := range svc.Spec.Ports {
 			p := &svc.Spec.Ports[i]
-			if !isChainOf(objects, ref.Chain, svc, p) {
+			if !slices.Contains(chainsOf(objects, svc, p, ref.Chain), ref.Chain) {
 				continue
 			}
 			t := Target{Service: svc, Ports: []corev1.ServicePort{*p}}
@@ -65,26 +91,52 @@ func findChain(objects *snapshot.Cluster, ref Reference) (Target, error) {
 			return t, nil
 		}
 	}
+	meant := nearestChain(objects, ref.Chain)
+	for _, prefix := range prefixesOf(&modes[0]) {
+		if hash, ok := strings.CutPrefix(ref.Chain, prefix); ok && len(hash) != longHash {
+			return Target{}, fmt.Errorf("%q is not the name of a chain: kube-proxy's have %d characters behind %s, and this "+
+				"one has %d%s", ref.Input, longHash, prefix, len(hash), meant)
+		}
+	}
 	return Target{}, fmt.Errorf("%s is not a chain of any current Service or endpoint: it may be stale (verify -A lists "+
-		"stale chains)", ref.Chain)
+		"stale chains)%s", ref.Chain, meant)
 }
 
-func isChainOf(objects *snapshot.Cluster, chain string, svc *corev1.Service, p *corev1.ServicePort) bool {
-	for _, n := range modes {
-		if !strings.HasPrefix(chain, n.Endpoint) {
-			c := n.OfPort(expect.NameOf(svc), p.Name, protocolOf(p))
-			if slices.Contains([]string{c.Cluster, c.Local, c.External, c.Firewall}, chain) {
-				return true
-			}
-			continue
-		}
-		for endpoint := range endpointsOf(objects, svc, p) {
-			if slices.Contains(n.OfEndpoint(expect.NameOf(svc), p.Name, protocolOf(p), endpoint), chain) {
-				return true
+// nearestChain ends an error about a chain that there is not with the one that has nearly that name.
+func nearestChain(objects *snapshot.Cluster, chain string) string {
+	const slips = 2 // more letters than that are another hash
+	var best string
+	nearest := slips + 1
+	for _, svc := range objects.Services {
+		for i := range svc.Spec.Ports {
+			for _, name := range chainsOf(objects, svc, &svc.Spec.Ports[i], chain) {
+				d := distance(name, chain)
+				if len(chain) >= len(kubeproxy.PrefixCluster)+shortHash/2 && strings.HasPrefix(name, chain) {
+					d = 0 // cut off
+				}
+				if d < nearest {
+					nearest = d
+					best = fmt.Sprintf("; did you mean %s of service/%s/%s?", name, svc.Namespace, svc.Name)
+				}
 			}
 		}
 	}
-	return false
+	return best
+}
+
+// chainsOf returns the chains that each mode has for a Service port, of the kind that a name begins as.
+func chainsOf(objects *snapshot.Cluster, svc *corev1.Service, p *corev1.ServicePort, like string) (out []string) {
+	for _, n := range modes {
+		if !strings.HasPrefix(like, n.Endpoint) {
+			c := n.OfPort(expect.NameOf(svc), p.Name, protocolOf(p))
+			out = append(out, c.Cluster, c.Local, c.External, c.Firewall)
+			continue
+		}
+		for endpoint := range endpointsOf(objects, svc, p) {
+			out = append(out, n.OfEndpoint(expect.NameOf(svc), p.Name, protocolOf(p), endpoint)...)
+		}
+	}
+	return out
 }
 
 // endpointsOf yields the endpoints of a Service port, ready or not.

@@ -32,6 +32,8 @@ func (r *Reference) setDNSName(name string) error {
 	case at < 0:
 	case labels[at] == "pod":
 		return r.setPodName(labels[:at])
+	case at == 3 && labels[at] == "svc": // web-0.web.shop.svc
+		r.Pod = labels[0]
 	case at == 4: // _http._tcp.web.shop.svc
 		port, ok := strings.CutPrefix(labels[0], "_")
 		protocol, isProtocol := strings.CutPrefix(labels[1], "_")

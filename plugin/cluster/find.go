@@ -74,6 +74,9 @@ func Find(objects *snapshot.Cluster, namespace string, ref Reference) (Target, e
 
 // FindAll finds all Services that a reference leads to: a pod may be behind several.
 func FindAll(objects *snapshot.Cluster, namespace string, ref Reference) ([]Target, error) {
+	if ref.Asked != "" {
+		return findAsked(objects, ref)
+	}
 	if ref.Namespace != "" {
 		namespace = ref.Namespace
 	}
@@ -98,7 +101,7 @@ func FindAll(objects *snapshot.Cluster, namespace string, ref Reference) ([]Targ
 	for _, svc := range objects.Services {
 		if svc.Namespace == namespace && svc.Name == ref.Name {
 			ports, err := portsOf(svc, ref)
-			return one(Target{Service: svc, Ports: ports}, err)
+			return one(Target{Service: svc, Ports: ports, Note: noteOfPod(objects, svc, ref.Pod)}, err)
 		}
 	}
 	if ref.Kind == "" && ref.Host != "" {
@@ -111,25 +114,28 @@ func FindAll(objects *snapshot.Cluster, namespace string, ref Reference) ([]Targ
 
 // portsOf returns the ports that a reference selects. A number that is used for TCP and UDP selects both.
 func portsOf(svc *corev1.Service, ref Reference) ([]corev1.ServicePort, error) {
-	if ref.Port == "" {
+	if ref.Port == "" && (ref.Protocol == "" || len(svc.Spec.Ports) == 0) {
 		return nil, nil
 	}
 	var out []corev1.ServicePort
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		named := p.Name == ref.Port || strconv.Itoa(int(p.Port)) == ref.Port
+		named := ref.Port == "" || p.Name == ref.Port || strconv.Itoa(int(p.Port)) == ref.Port
 		if named && ref.speaks(protocolOf(p)) {
 			out = append(out, *p)
 		}
 	}
-	if len(out) > 0 {
+	switch {
+	case len(out) == len(svc.Spec.Ports) && ref.Port == "":
+		return nil, nil // all that there are
+	case len(out) > 0:
 		return out, nil
 	}
 	if len(svc.Spec.Ports) == 0 {
 		return nil, fmt.Errorf("service %s/%s has no ports at all: give it without :%s", svc.Namespace, svc.Name, ref.Port)
 	}
-	return nil, fmt.Errorf("service %s/%s has no port %s%s: it has %s%s",
-		svc.Namespace, svc.Name, ref.port(), ref.ofScheme(), describePorts(svc), meantPort(svc, ref.Port))
+	return nil, fmt.Errorf("service %s/%s has no %s%s: it has %s%s",
+		svc.Namespace, svc.Name, ref.ports(), ref.ofScheme(), describePorts(svc), meantPort(svc, ref.Port))
 }
 
 // meantPort says which port may have been meant: the one with this target port or NodePort, or with a similar name.
@@ -145,7 +151,7 @@ func meantPort(svc *corev1.Service, given string) string {
 		}
 		names = append(names, p.Name)
 	}
-	if _, err := strconv.Atoi(given); err == nil {
+	if isNumber(given) {
 		return ""
 	}
 	return DidYouMean(given, names)
@@ -166,6 +172,14 @@ func (r *Reference) port() string {
 		return r.Port
 	}
 	return r.Port + "/" + string(r.Protocol)
+}
+
+// ports names what a reference asks a Service for.
+func (r *Reference) ports() string {
+	if r.Port == "" {
+		return string(r.Protocol) + " ports"
+	}
+	return "port " + r.port()
 }
 
 func describePorts(svc *corev1.Service) string {
@@ -216,8 +230,8 @@ func findAddress(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 			return nil, owners[0].err
 		}
 		if len(fits) == 0 && len(owners) > 0 {
-			return nil, fmt.Errorf("%s is an address of %s, of which none has port %s%s",
-				ref.Address, names(owners), ref.port(), ref.ofScheme())
+			return nil, fmt.Errorf("%s is an address of %s, of which none has %s%s",
+				ref.Address, names(owners), ref.ports(), ref.ofScheme())
 		}
 	}
 	if len(fits) == 0 {
@@ -252,6 +266,19 @@ func kindOf(svc *corev1.Service, a netip.Addr) expect.FrontendKind {
 	for i := range svc.Status.LoadBalancer.Ingress {
 		if sameAddress(a)(svc.Status.LoadBalancer.Ingress[i].IP) {
 			return expect.LoadBalancerIP
+		}
+	}
+	return ""
+}
+
+// ServiceWith says which Service has an address, and as what: "the cluster IP of service/shop/web"; "" where none has.
+func ServiceWith(objects *snapshot.Cluster, a netip.Addr) string {
+	words := map[expect.FrontendKind]string{
+		expect.ClusterIP: "the cluster IP", expect.ExternalIP: "an external IP", expect.LoadBalancerIP: "a load-balancer IP",
+	}
+	for _, svc := range objects.Services {
+		if kind := kindOf(svc, a); kind != "" {
+			return fmt.Sprintf("%s of service/%s/%s", words[kind], svc.Namespace, svc.Name)
 		}
 	}
 	return ""
@@ -327,10 +354,17 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 		}
 		return fmt.Errorf("%s: give it with a NodePort, as %s; --node %s traces a Service there",
 			what, net.JoinHostPort(address, "30080"), node)
+	case isNode && !isNumber(ref.Port):
+		return fmt.Errorf("%s, with port %q: a NodePort is a number%s", what, ref.Port, nodePortsOf(objects))
 	case isNode:
 		return fmt.Errorf("%s, and no Service has NodePort %s", what, ref.port())
 	case !ref.Address.IsValid():
 		return fmt.Errorf("no Service has NodePort %s", ref.port())
+	}
+	for _, special := range specialAddresses {
+		if special.is(ref.Address) {
+			return fmt.Errorf("no Service has the address %s, which is %s", ref.Address, special.what)
+		}
 	}
 	hint := withoutBrackets(objects, ref)
 	if hint == "" {
@@ -355,6 +389,48 @@ func withoutBrackets(objects *snapshot.Cluster, ref Reference) string {
 		return ""
 	}
 	return "; an IPv6 address with a port is written [" + host + "]:" + port
+}
+
+// specialAddresses are addresses that no Service, no node and no pod can have, with what they are.
+var specialAddresses = []struct {
+	is   func(netip.Addr) bool
+	what string
+}{
+	{
+		netip.Addr.IsUnspecified, "the unspecified address: programs listen on it for all addresses of their host, and no " +
+			"packet is sent to it; a NodePort is given as :30080",
+	},
+	{
+		func(a netip.Addr) bool { return a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) },
+		"the broadcast address: give a cluster IP, external IP or load-balancer IP",
+	},
+	{netip.Addr.IsMulticast, "a multicast address: give a cluster IP, external IP or load-balancer IP"},
+	{netip.Addr.IsLinkLocalUnicast, "a link-local address, which means something else on each link: give a cluster IP, " +
+		"external IP or load-balancer IP"},
+	{
+		netip.MustParsePrefix("240.0.0.0/4").Contains,
+		"a reserved address: give a cluster IP, external IP or load-balancer IP",
+	},
+	{
+		netip.MustParsePrefix("0.0.0.0/8").Contains,
+		"a reserved address: give a cluster IP, external IP or load-balancer IP",
+	},
+}
+
+// nodePortsOf lists the NodePorts that there are, behind a colon; "" where there is none.
+func nodePortsOf(objects *snapshot.Cluster) string {
+	var out []string
+	for _, svc := range objects.Services {
+		for i := range svc.Spec.Ports {
+			if n := svc.Spec.Ports[i].NodePort; n != 0 {
+				out = append(out, fmt.Sprintf("%d of %s/%s", n, svc.Namespace, svc.Name))
+			}
+		}
+	}
+	if out == nil {
+		return ""
+	}
+	return "; there is " + shorten(out)
 }
 
 func names(owners []owner) string {

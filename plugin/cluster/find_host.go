@@ -65,13 +65,44 @@ func findByName(objects *snapshot.Cluster, ref Reference) (t Target, ok bool, er
 				svc.Name)
 			return t, true, nil
 		case len(labels) == 3 && svc.Name == labels[1] && svc.Namespace == labels[2]:
-			t = Target{Service: svc}
-			t.Note = fmt.Sprintf("%s is the name of a pod of service/%s/%s", ref.Host, svc.Namespace, svc.Name)
+			t = Target{Service: svc, Note: noteOfPod(objects, svc, labels[0])}
 			t.Ports, err = portsOf(svc, ref)
 			return t, true, err
 		}
 	}
 	return t, false, nil
+}
+
+// noteOfPod says whether the first label of a pod's DNS name is the host name of an endpoint of a Service, as DNS knows
+// no other; "" without a label.
+func noteOfPod(objects *snapshot.Cluster, svc *corev1.Service, pod string) string {
+	if pod == "" {
+		return ""
+	}
+	name := fmt.Sprintf("%s.%s.%s", pod, svc.Name, svc.Namespace)
+	what := fmt.Sprintf("service/%s/%s", svc.Namespace, svc.Name)
+	hosts := hostsOf(objects, svc)
+	switch {
+	case slices.Contains(hosts, pod):
+		return name + " is the name of a pod of " + what
+	case len(hosts) == 0:
+		return fmt.Sprintf("no endpoint of %s has a host name, so that DNS does not know %s", what, name)
+	}
+	return fmt.Sprintf("no endpoint of %s has the host name %s, so that DNS does not know %s: there is %s", what, pod,
+		name, shorten(hosts))
+}
+
+// hostsOf returns the host names that the endpoints of a Service have, in order.
+func hostsOf(objects *snapshot.Cluster, svc *corev1.Service) (out []string) {
+	for _, s := range objects.EndpointSlices {
+		for i := range s.Endpoints {
+			if h := s.Endpoints[i].Hostname; h != nil && *h != "" && isSliceOf(s, svc) && !slices.Contains(out, *h) {
+				out = append(out, *h)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // findNodePort finds the Service with a NodePort on a node that is named.
@@ -130,7 +161,7 @@ func findEndpoint(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 				continue
 			}
 			for i := range s.Ports {
-				if ref.Port == "" || isPort(&s.Ports[i], ref) {
+				if isPort(&s.Ports[i], ref) {
 					is = true
 					t.addPorts(&s.Ports[i])
 				} else if p := s.Ports[i].Port; p != nil {
@@ -143,8 +174,8 @@ func findEndpoint(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
 		}
 	}
 	if out == nil && others != nil {
-		return nil, fmt.Errorf("%s is an endpoint, and not with port %s: it has %s",
-			ref.Address, ref.port(), shorten(others))
+		return nil, fmt.Errorf("%s is an endpoint, and not with %s: it has %s",
+			ref.Address, ref.ports(), shorten(others))
 	}
 	return out, nil
 }
@@ -155,7 +186,7 @@ func isPort(p *discoveryv1.EndpointPort, ref Reference) bool {
 	if p.Protocol != nil {
 		protocol = *p.Protocol
 	}
-	return ref.speaks(protocol) && (p.Port != nil && strconv.Itoa(int(*p.Port)) == ref.Port ||
+	return ref.speaks(protocol) && (ref.Port == "" || p.Port != nil && strconv.Itoa(int(*p.Port)) == ref.Port ||
 		p.Name != nil && *p.Name == ref.Port)
 }
 

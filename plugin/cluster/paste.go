@@ -3,16 +3,14 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/util/validation"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // quotes are what texts are put in where people copy them from: chats, tickets, JSON, Markdown.
@@ -97,6 +95,9 @@ var (
 	brokenURL = regexp.MustCompile(`^(https?|wss?)(?:(?::/|//|:/{3,})([^/].*)|:([a-z][^/:]*\..*))$`)
 )
 
+// overUDP is a command of a client that sends UDP.
+var overUDP = regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat)\b.* -[a-z]*u`)
+
 // clients are commands that connect to a name or an address, and their port.
 var clients = []*regexp.Regexp{
 	regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat|telnet|ping6?)(?: -\S+(?: \d+)?)* ([^-\s:][^\s:]*)(?: (\d+))?$`),
@@ -111,6 +112,9 @@ func bare(text string) string {
 	text = cutNamespace(text)
 	for _, c := range clients {
 		if m := c.FindStringSubmatch(text); m != nil {
+			if m[2] != "" && overUDP.MatchString(text) {
+				return m[1] + ":" + m[2] + "/udp"
+			}
 			return strings.TrimSuffix(m[1]+":"+m[2], ":")
 		}
 	}
@@ -143,10 +147,7 @@ func (r *Reference) unify(text string) (string, error) {
 		}
 	}
 	if m := pastedPath.FindStringSubmatch(text); m != nil {
-		parts := strings.Split(m[1], "/")
-		if _, kind := KindOf(parts[0]); !kind || len(parts) == 3 {
-			return m[1], nil
-		}
+		return m[1], nil
 	}
 	for _, form := range []*regexp.Regexp{digPort, tcpdumpPort, nftPort, wordsPort} {
 		m := form.FindStringSubmatch(text)
@@ -187,10 +188,50 @@ var failedLookups = []*regexp.Regexp{
 	regexp.MustCompile(`^ping: ([^\s:]+): (?:Name or service not known|Tempor)`), // ping
 }
 
+// flows are lines about a packet, which name where it comes from and where it goes: the latter is meant.
+var flows = []*regexp.Regexp{
+	regexp.MustCompile(`\bIP6? \S+ > ([0-9a-fA-F.:]+)\.([a-z0-9-]+): `),              // tcpdump
+	regexp.MustCompile(`(?i)\b(?:dst|daddr)=([0-9a-f.:]+) .*?\b(?:dport|dpt)=(\d+)`), // conntrack, a LOG target
+}
+
+// portNumbers are the names that tcpdump prints for ports that Services have most.
+var portNumbers = map[string]string{"domain": "53", "http": "80", "https": "443", "http-alt": "8080"}
+
+// objectFields are how JSON, YAML, logs and labels of metrics name an object.
+var objectFields = struct{ kind, namespace, name *regexp.Regexp }{
+	kind:      regexp.MustCompile(`(?i)\bkind["']?\s*[:=]\s*["']?([a-z]+)`),
+	namespace: regexp.MustCompile(`(?i)\b(?:namespace|ns)["']?\s*[:=]\s*["']?([a-z0-9-]+)`),
+	name:      regexp.MustCompile(`(?i)\b(?:name|svc|service(?:_?name)?)["']?\s*[:=]\s*["']?([a-z0-9-]+)`),
+}
+
+// label is a line that names one thing: a header of HTTP, a line of kubectl describe or of YAML.
+var label = regexp.MustCompile(`(?i)^(?:[-*] )?["']?(?:host(?:name)?|:?authority|name|svc|service(?:_?name)?|server|` +
+	`upstream|backend|target|destination|dst|to|addr(?:ess)?|url|uri|endpoint|(?:cluster|external)?-?ip|` +
+	`externalname)["']? *: *["']?([^\s"']+)["']?$`)
+
+// namedBy returns the object that the fields of a text name, as [KIND/][NAMESPACE/]NAME; "" where they name none.
+func namedBy(text string) string {
+	text = strings.Trim(text, "{} ")
+	if m := label.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	name, namespace := objectFields.name.FindStringSubmatch(text), objectFields.namespace.FindStringSubmatch(text)
+	switch kind := objectFields.kind.FindStringSubmatch(text); {
+	case name == nil || namespace == nil:
+		return ""
+	case kind != nil:
+		return strings.ToLower(kind[1]) + "/" + namespace[1] + "/" + name[1]
+	}
+	return namespace[1] + "/" + name[1]
+}
+
 // sentence finds the one address, URL or DNS name of a Service in a text of several words: an error message, a line of
 // a log, a command, a rule.
 func (r *Reference) sentence(text string) (string, error) {
 	if !strings.Contains(text, " ") {
+		if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[{") {
+			return cmp.Or(namedBy(strings.ReplaceAll(text, `":"`, `": "`)), text), nil
+		}
 		return text, nil
 	}
 	if m := quotedService.FindStringSubmatch(text); m != nil {
@@ -205,26 +246,34 @@ func (r *Reference) sentence(text string) (string, error) {
 			return r.Input, nil
 		}
 	}
+	for _, f := range flows {
+		if m := f.FindStringSubmatch(text); m != nil {
+			r.Protocol = protocolIn(text)
+			r.Input = m[1] + ":" + cmp.Or(portNumbers[m[2]], m[2])
+			if strings.Contains(m[1], ":") {
+				r.Input = "[" + m[1] + "]:" + cmp.Or(portNumbers[m[2]], m[2])
+			}
+			return r.Input, nil
+		}
+	}
 	// A rule of one Service's chain leads to chains of the same Service.
 	for word := range strings.FieldsSeq(text) {
-		if word = strings.TrimSuffix(word, ":"); isServiceChain(word) {
-			return word, nil
+		if chain := chainOf(word); chain != "" {
+			return chain, nil
 		}
+	}
+	if name := namedBy(text); name != "" {
+		return name, nil
 	}
 	text = portOf.ReplaceAllString(text, "$1:$2")
-	var found []string
-	for _, word := range strings.FieldsFunc(strings.ReplaceAll(text, "->", " "), func(c rune) bool {
-		return strings.ContainsRune(" \"'`()<>,;=“”", c)
-	}) {
-		word = Tidy(strings.TrimSuffix(word, ":"))
-		if leads(word) && !slices.Contains(found, word) {
-			found = append(found, word)
-		}
-	}
+	found := addressesIn(text)
 	switch len(found) {
 	case 0:
 		return text, nil
 	case 1:
+		if !strings.Contains(found[0], "://") {
+			r.Protocol = protocolIn(text)
+		}
 		r.Input = withoutPassword(found[0])
 		return found[0], nil
 	}
@@ -232,6 +281,54 @@ func (r *Reference) sentence(text string) (string, error) {
 		found[i] = withoutPassword(found[i])
 	}
 	return "", fmt.Errorf("the text names several addresses (%s): give one of them", shorten(found))
+}
+
+// addressesIn returns the words of a text that lead to a Service. An address that it has twice, as a URL and with a
+// port, or with and without its port, is one.
+func addressesIn(text string) (found []string) {
+	var refs []Reference
+words:
+	for _, word := range strings.FieldsFunc(strings.ReplaceAll(text, "->", " "), separates) {
+		word = Tidy(strings.TrimSuffix(word, ":"))
+		if !leads(word) {
+			continue
+		}
+		ref, err := ParseReference(word)
+		if err != nil {
+			ref = Reference{Host: word} // which is nothing else than itself
+		}
+		for i, have := range refs {
+			same := have.Address == ref.Address && have.Host == ref.Host && have.Name == ref.Name &&
+				have.Namespace == ref.Namespace
+			switch {
+			case same && (ref.Port == have.Port || ref.Port == ""):
+				continue words
+			case same && have.Port == "":
+				found[i], refs[i] = word, ref
+				continue words
+			}
+		}
+		found, refs = append(found, word), append(refs, ref)
+	}
+	return found
+}
+
+// separates tells whether a character stands between the words of a text.
+func separates(c rune) bool { return strings.ContainsRune(" \"'`()<>[]{},;=“”", c) }
+
+// protocolIn returns the one protocol that a text names as a word of its own; "" where that is none or several.
+func protocolIn(text string) (found corev1.Protocol) {
+	for _, word := range strings.FieldsFunc(text, separates) {
+		p := corev1.Protocol(strings.ToUpper(strings.TrimRight(strings.TrimSuffix(word, ":"), "46")))
+		if p != corev1.ProtocolTCP && p != corev1.ProtocolUDP && p != corev1.ProtocolSCTP {
+			continue
+		}
+		if found != "" && found != p {
+			return ""
+		}
+		found = p
+	}
+	return found
 }
 
 // leads tells whether a word of a text is an address, a URL or a name that is one of DNS for certain.
@@ -249,82 +346,3 @@ func leads(word string) bool {
 	host, port, _ := strings.Cut(word, ":")
 	return strings.Contains(host+".", ".svc.") || strings.Contains(host, ".") && isPortNumber(port)
 }
-
-// withoutPassword hides the password of a URL.
-func withoutPassword(text string) string {
-	if !strings.Contains(text, "://") {
-		return text
-	}
-	if u, err := url.Parse(text); err == nil {
-		return u.Redacted()
-	}
-	scheme, _, _ := strings.Cut(text, "://")
-	return scheme + "://…"
-}
-
-// meant says what an argument that is not a reference may have meant, as an error of its own; the error that there is,
-// where it cannot be said.
-func (r *Reference) meant(text string, err error) error {
-	if lower := strings.ToLower(text); lower != text && !strings.HasPrefix(text, "KUBE-") {
-		if _, wrong := ParseReference(lower); wrong == nil {
-			return fmt.Errorf("%q is not a Service: names are written in lower case, %s", r.Input, lower)
-		}
-	}
-	host, port := cutLast(text, ":")
-	a, notAddress := netip.ParseAddr(host)
-	number, notNumber := strconv.Atoi(port)
-	parts, fields := strings.Split(text, "/"), strings.Fields(text)
-	_, isKind := KindOf(parts[0])
-	switch {
-	case text == "":
-		return fmt.Errorf("%q is empty, so that it names no Service: %s", r.Input, forms)
-	case notAddress == nil && a.Is6() && notNumber == nil:
-		return fmt.Errorf("%q has an IPv6 address with a port, which is written [%s]:%d", r.Input, a, number)
-	case strings.HasSuffix(text, ":"):
-		return fmt.Errorf("%q ends in a colon: a port is a number from 1 to 65535, or a name", r.Input)
-	case strings.Contains(text, "*"):
-		return fmt.Errorf("%q is not a Service, and names have no wildcards: verify -n NAMESPACE verifies all Services of a "+
-			"namespace, verify -A all of the cluster", r.Input)
-	case strings.Contains(port, ","):
-		return fmt.Errorf("%q has several ports: give one, or none for all", r.Input)
-	case addressAndPort(text) != "":
-		return fmt.Errorf("%q is not an address with a port: did you mean %s?", r.Input, addressAndPort(text))
-	case strings.Contains(text, `\`):
-		return fmt.Errorf("%q is not a Service: did you mean %s?", r.Input, strings.ReplaceAll(text, `\`, "/"))
-	case strings.Contains(text, ","):
-		return fmt.Errorf("%q is not one Service: verify takes several, as words of their own", r.Input)
-	case len(fields) == 2 && isLabel(fields[0]) && isLabel(fields[1]):
-		return fmt.Errorf("%q is not one name: did you mean %s/%s?", r.Input, fields[0], fields[1])
-	case strings.Contains(text, "=") && !strings.Contains(text, "/"):
-		return fmt.Errorf("%q is not a Service: it is given by its name, not by labels", r.Input)
-	case len(parts) == 2 && parts[1] == "" && !isKind && isLabel(parts[0]):
-		return fmt.Errorf("%q has no name of a Service: verify -n %s verifies all of a namespace", r.Input, parts[0])
-	case len(parts) == 3 && isPortNumber(parts[2]):
-		return fmt.Errorf("%q is not a Service: did you mean %s/%s:%s?", r.Input, parts[0], parts[1], parts[2])
-	}
-	return err
-}
-
-// addressAndPort is ADDRESS:PORT of a text with a comma between the two; "" where it is something else.
-func addressAndPort(text string) string {
-	host, port, _ := strings.Cut(text, ",")
-	if a, err := netip.ParseAddr(host); err != nil || a.Is6() || !isPortNumber(port) {
-		return ""
-	}
-	return host + ":" + port
-}
-
-func isPortNumber(text string) bool {
-	n, err := strconv.Atoi(text)
-	return err == nil && n > 0 && n <= 65535
-}
-
-// cutLast cuts a text at the last separator.
-func cutLast(text, separator string) (before, after string) {
-	if i := strings.LastIndex(text, separator); i >= 0 {
-		return text[:i], text[i+len(separator):]
-	}
-	return text, ""
-}
-
-func isLabel(text string) bool { return len(validation.IsDNS1123Label(text)) == 0 }

@@ -3,11 +3,10 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +25,8 @@ type Reference struct {
 	Chain     string          // the name of a chain of kube-proxy's, in place of a name
 	Port      string          // number or name; empty: all
 	Protocol  corev1.Protocol // empty: all
+	Pod       string          // the first label of a pod's DNS name, of which Name is the Service
+	Asked     string          // the namespace of -n, where Namespace is another one
 	Scheme    string          // of a URL without a port, for which Port is the one that clients take
 }
 
@@ -73,44 +74,15 @@ func (r *Reference) parse(text string) error {
 	if text, err = r.cutProtocol(text); err != nil {
 		return err
 	}
+	if strings.Contains(text, " ") {
+		return fmt.Errorf("%q is a text in which no Service, DNS name, URL or IP address is recognized: %s", r.Input, forms)
+	}
 	for _, read := range readers {
 		if known, err := read(r, text); known || err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("%q names no Service: %s", r.Input, forms)
-}
-
-// schemePorts are the ports that clients take for URLs without one.
-var schemePorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443"}
-
-// nestedScheme is what stands before the URL itself, as in jdbc:postgresql://db.shop:5432/db.
-var nestedScheme = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:)+([a-z][a-z0-9+.-]*://)`)
-
-// cutURL returns host:port of a URL; what is none is returned as it is.
-func (r *Reference) cutURL(text string) (string, error) {
-	if !strings.Contains(text, "://") {
-		return text, nil
-	}
-	u, err := url.Parse(nestedScheme.ReplaceAllString(text, "$1"))
-	if err != nil || u.Hostname() == "" {
-		// The error of url.Parse holds the whole text, passwords included.
-		r.Input, _, _ = strings.Cut(text, "://")
-		return "", errors.New("a URL was given that cannot be parsed: give the Service or the address in it")
-	}
-	r.Input = u.Redacted()
-	host := u.Hostname()
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	if port := u.Port(); port != "" {
-		return host + ":" + port, nil
-	}
-	if port := schemePorts[u.Scheme]; port != "" {
-		r.Scheme = u.Scheme
-		return host + ":" + port, nil
-	}
-	return host, nil
 }
 
 // cutProtocol takes a protocol off the end: "dns:53/udp", as kubectl prints ports.
@@ -135,8 +107,11 @@ func (r *Reference) readAddress(text string) (known bool, err error) {
 	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
 		return true, r.setAddress(a)
 	}
-	if host, port, ok := strings.Cut(text, ":"); ok && strings.EqualFold(host, "localhost") {
+	if host, port, ok := strings.Cut(text, ":"); slices.Contains(loopbackNames, strings.ToLower(host)) {
 		r.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if !ok {
+			return true, nil
+		}
 		return true, r.setPort(port)
 	}
 	i := strings.LastIndexByte(text, ':')
@@ -159,6 +134,9 @@ func (r *Reference) readAddress(text string) (known bool, err error) {
 	return true, r.setPort(text[i+1:])
 }
 
+// loopbackNames are the names that /etc/hosts has for the loopback address.
+var loopbackNames = []string{"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost"}
+
 func (r *Reference) setAddress(a netip.Addr) error {
 	if a.Zone() != "" {
 		return fmt.Errorf("%q has a zone: no Service has a link-local address", r.Input)
@@ -179,7 +157,7 @@ func (r *Reference) setPort(port string) error {
 			return fmt.Errorf("%q has port %s: a port is a number from 1 to 65535, or a name", r.Input, port)
 		}
 		port = strconv.Itoa(n)
-	} else if len(validation.IsDNS1123Label(port)) > 0 {
+	} else if len(validation.IsDNS1123Label(strings.ToLower(port))) > 0 { // which ports there are, the Service tells
 		return fmt.Errorf("%q has port %q: a port is a number from 1 to 65535, or a name", r.Input, port)
 	}
 	r.Port = port

@@ -5,6 +5,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -30,8 +31,12 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 	}
 	what := fmt.Sprintf("service %q not found in namespace %q", name, namespace)
 	slices.Sort(elsewhere)
-	if pair := otherPair(objects, ref); pair != "" {
-		return fmt.Errorf("%s; did you mean %s?", what, pair)
+	for _, meant := range []string{
+		otherPair(objects, ref), withPort(objects, ref, ""), podOf(objects, ref.Namespace, ref.Name),
+	} {
+		if meant != "" {
+			return fmt.Errorf("%s; did you mean %s?", what, meant)
+		}
 	}
 	for _, p := range objects.Pods {
 		if p.Name == name && (p.Namespace == namespace || ref.Namespace == "") {
@@ -102,7 +107,11 @@ func meantName(objects *snapshot.Cluster, host string) string {
 	labels := strings.Split(host, ".")
 	for _, svc := range objects.Services {
 		if svc.Name == labels[0] && svc.Namespace == labels[1] {
-			return fmt.Sprintf("; did you mean %s.%s.svc.%s?", svc.Name, svc.Namespace, strings.Join(labels[2:], "."))
+			domain := strings.Join(labels[2:], ".")
+			if domain == "local" || domain == "cluster" {
+				domain = "cluster.local"
+			}
+			return fmt.Sprintf("; did you mean %s.%s.svc.%s?", svc.Name, svc.Namespace, domain)
 		}
 	}
 	return ""
@@ -117,6 +126,58 @@ func otherPair(objects *snapshot.Cluster, ref Reference) string {
 		}
 	}
 	return ""
+}
+
+// withPort is what a reference means whose two words are a node or a Service and a port of it, with "/" between them in
+// place of ":"; "" where there is no such port. asked is the namespace that is asked for; "": any.
+func withPort(objects *snapshot.Cluster, ref Reference, asked string) string {
+	if nodeNamed(objects, ref.Namespace) != "" && isPortNumber(ref.Name) {
+		return ref.Namespace + ":" + ref.Name
+	}
+	var out string
+	for _, svc := range objects.Services {
+		if svc.Name != ref.Namespace || asked != "" && svc.Namespace != asked {
+			continue
+		}
+		for i := range svc.Spec.Ports {
+			if p := &svc.Spec.Ports[i]; p.Name == ref.Name || strconv.Itoa(int(p.Port)) == ref.Name {
+				out = svc.Namespace + "/" + svc.Name + ":" + ref.Name
+				if asked != "" {
+					return svc.Name + ":" + ref.Name
+				}
+			}
+		}
+	}
+	return out
+}
+
+// podOf is the DNS name of the pod that POD.SERVICE stands for within a namespace; "" where no endpoint has that name.
+func podOf(objects *snapshot.Cluster, service, pod string) string {
+	for _, svc := range objects.Services {
+		if svc.Name == service && slices.Contains(hostsOf(objects, svc), pod) {
+			return pod + "." + service + "." + svc.Namespace
+		}
+	}
+	return ""
+}
+
+// findAsked answers to a reference with another namespace than that of -n. Its words may be something else within the
+// namespace of -n: a pod and its Service, as in redis-0.redis.
+func findAsked(objects *snapshot.Cluster, ref Reference) ([]Target, error) {
+	if ref.Host != "" {
+		for _, svc := range objects.Services {
+			if svc.Namespace == ref.Asked && svc.Name == ref.Namespace && slices.Contains(hostsOf(objects, svc), ref.Name) {
+				ports, err := portsOf(svc, ref)
+				return []Target{{Service: svc, Ports: ports, Note: noteOfPod(objects, svc, ref.Name)}}, err
+			}
+		}
+	}
+	meant := withPort(objects, ref, ref.Asked)
+	if meant != "" {
+		meant = "; did you mean " + meant + "?"
+	}
+	return nil, fmt.Errorf("%q names namespace %s, and -n namespace %s: give one of them%s",
+		ref.Input, ref.Namespace, ref.Asked, meant)
 }
 
 // DidYouMean ends an error about a name that there is not with those that are similar, of the ones that there are; "":

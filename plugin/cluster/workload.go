@@ -5,6 +5,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,70 @@ func findSelecting(objects *snapshot.Cluster, namespace string, ref Reference) (
 	case ref.Kind == KindPod:
 		return nil, fmt.Errorf("there is no %s%s", what, DidYouMean(ref.Name, names))
 	}
-	return nil, fmt.Errorf("there is no pod of %s: give the Service's name", what)
+	return nil, noPodOf(objects, namespace, ref, what)
+}
+
+// noPodOf says that no pod is known to be of a workload: there is none, or pods of its name have no owner. A Service of
+// the workload's name is what is meant most often.
+func noPodOf(objects *snapshot.Cluster, namespace string, ref Reference, what string) error {
+	var unowned, workloads []string
+	for _, p := range objects.Pods {
+		switch {
+		case p.Namespace != namespace:
+		case len(p.OwnerReferences) == 0 && strings.HasPrefix(p.Name, ref.Name+"-"):
+			unowned = append(unowned, p.Name)
+		default:
+			workloads = append(workloads, ownerOf(p, ref.Kind))
+		}
+	}
+	var here, elsewhere []string
+	for _, svc := range objects.Services {
+		switch full := "service/" + svc.Namespace + "/" + svc.Name; {
+		case svc.Name == ref.Name && svc.Namespace == namespace:
+			here = append(here, full)
+		case svc.Name == ref.Name:
+			elsewhere = append(elsewhere, full)
+		}
+	}
+	hint := ": give the Service's name" + DidYouMean(ref.Name, workloads)
+	if named := slices.Concat(here, elsewhere); len(named) > 0 {
+		hint = "; did you mean " + strings.Join(named[:min(3, len(named))], " or ") + "?"
+	}
+	if unowned != nil {
+		return fmt.Errorf("no owner is recorded of %s, so that it is not known whether there is a pod of %s%s",
+			shorten(unowned), what, hint)
+	}
+	return fmt.Errorf("there is no pod of %s%s", what, hint)
+}
+
+// ownerOf returns the name of the workload of a kind that a pod belongs to; "" where it belongs to none.
+func ownerOf(p *corev1.Pod, kind Kind) string {
+	for i := range p.OwnerReferences {
+		o := &p.OwnerReferences[i]
+		hash, isReplicaSet := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey], o.Kind == string(KindReplicaSet)
+		switch {
+		case o.Kind == string(kind):
+			return o.Name
+		case kind == KindDeployment && isReplicaSet && strings.HasSuffix(o.Name, "-"+hash):
+			return strings.TrimSuffix(o.Name, "-"+hash)
+		}
+	}
+	return ""
+}
+
+// WorkloadsOf returns the names of the workloads of a kind that pods belong to; of pods, their own.
+func WorkloadsOf(pods []*corev1.Pod, kind Kind) []string {
+	var out []string
+	for _, p := range pods {
+		name := p.Name
+		if kind != KindPod {
+			name = ownerOf(p, kind)
+		}
+		if name != "" && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // only returns the one element of a list, behind a space; "" of several.

@@ -24,8 +24,7 @@ func (e *environment) service(arg string) (ref cluster.Reference, namespace stri
 		return ref, "", run.Usagef("%q: a reference of the kind %s is not accepted: name the Service itself",
 			ref.Input, ref.Namespace)
 	case given != "" && given != ref.Namespace:
-		return ref, "", run.Usagef("%q names namespace %s, and -n namespace %s: give one of them",
-			ref.Input, ref.Namespace, given)
+		ref.Asked = given // what there is tells what may have been meant
 	}
 	return ref, ref.Namespace, nil
 }

@@ -5,6 +5,7 @@ package command
 import (
 	"cmp"
 	"flag"
+	"fmt"
 	"log"
 	"maps"
 	"math"
@@ -27,17 +28,23 @@ import (
 // asked yet.
 func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 	const orSnapshot = "to read a snapshot in place of a cluster, give --snapshot"
+	offer := func(format string) string {
+		if e.offers == nil || !e.offers("snapshot") {
+			return ""
+		}
+		return fmt.Sprintf(format, orSnapshot)
+	}
 	raw, err := e.kube.ToRawKubeConfigLoader().RawConfig()
 	if err == nil && len(raw.Clusters) == 0 && *e.kube.APIServer == "" && e.getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return nil, nil, run.Usagef("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --server; %s",
-			orSnapshot)
+		return nil, nil, run.Usagef("no cluster is configured: set KUBECONFIG, or give --kubeconfig or --server%s",
+			offer("; %s"))
 	}
 	if err := e.checkContext(); err != nil {
 		return nil, nil, err
 	}
 	config, err := e.kube.ToRESTConfig()
 	if err != nil {
-		return nil, nil, run.Usagef("%w (%s)", err, orSnapshot)
+		return nil, nil, run.Usagef("%w%s", err, offer(" (%s)"))
 	}
 	config.UserAgent = "kubectl-svcproxy/" + readBuildInfo().Version
 	// A run asks for a few large lists: the client's own limit for controllers would only delay them.

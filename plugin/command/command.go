@@ -59,7 +59,8 @@ type environment struct {
 	in          io.Reader
 	out, errOut *terminal.Stream
 
-	args   []string // the command line
+	args   []string               // the command line
+	offers func(flag string) bool // whether the command that runs shows a flag to people; nil before it does
 	kube   *genericclioptions.ConfigFlags
 	getenv func(string) string
 	system System
@@ -105,6 +106,12 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 
 		SuggestionsMinimumDistance: 2,
 
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			env.offers = func(flag string) bool {
+				f := cmd.Flags().Lookup(flag)
+				return f != nil && !f.Hidden
+			}
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetOut(env.out.Writer())
@@ -129,6 +136,7 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 		}
 	}
 	cmd.SetHelpCommand(newHelpCommand())
+	checkShells(cmd)
 	env.addCompletions(cmd)
 	return cmd
 }
@@ -158,7 +166,11 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if f, ok := docs.FindingOf(args[0]); ok {
 		return run.Usagef("%q is a finding: %s explain %s", args[0], name, f.Code)
 	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	near := cmd.SuggestionsFor(args[0])
+	if len(near) == 0 && isHelp(args[0]) {
+		near = []string{"help"}
+	}
+	if len(near) > 0 {
 		return run.Usagef("%q is not a command: did you mean %s %s?", args[0], name, strings.Join(near, " or "))
 	}
 	return run.Usagef("%q is not a command; for a Service of that name: %s trace %s (see %s --help)",

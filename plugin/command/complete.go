@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -156,24 +157,53 @@ func (e *environment) completeServices(limit int) cobra.CompletionFunc {
 			return nil, noFiles
 		}
 		// "svc/web:http" is completed from its end: what stands before stays as it was typed.
-		kind, rest := "", word
-		kinds := []string{"svc/", "service/", "services/"}
-		if i := strings.IndexByte(word, '/'); i >= 0 && slices.Contains(kinds, word[:i+1]) {
-			kind, rest = word[:i+1], word[i+1:]
+		before, rest := word[:strings.LastIndexByte(word, '/')+1], word[strings.LastIndexByte(word, '/')+1:]
+		kind := cluster.KindService
+		if first, other, ok := strings.Cut(before, "/"); ok {
+			if known, isKind := cluster.KindOf(first); isKind {
+				kind = known
+			} else if other != "" {
+				return nil, noFiles
+			} else {
+				ns = first
+			}
+			if namespace, deeper, ok := strings.Cut(other, "/"); ok && deeper == "" {
+				ns = namespace
+			}
+		}
+		if kind != cluster.KindService {
+			return offer(e.completeWorkloads(cmd, kind, ns, before), word), noFiles
 		}
 		svcName, _, ports := strings.Cut(rest, ":")
 		var out []cobra.Completion
 		for _, svc := range ask(cmd, e, services(ns)) {
 			switch {
-			case slices.Contains(args, svc.Name):
+			case slices.Contains(args, before+svc.Name):
 			case !ports:
-				out = append(out, kind+svc.Name)
+				out = append(out, before+svc.Name)
 			case svc.Name == svcName:
-				out = portNames(kind+svcName+":", svc)
+				out = portNames(before+svcName+":", svc)
 			}
 		}
 		return offer(out, word), noFiles
 	}
+}
+
+// completeWorkloads completes the name of what leads to a Service in its place: a pod, or a workload that pods of the
+// namespace belong to; and a node.
+func (e *environment) completeWorkloads(
+	cmd *cobra.Command, kind cluster.Kind, namespace, before string,
+) (out []cobra.Completion) {
+	var names []string
+	if kind == cluster.KindNode {
+		names = ask(cmd, e, nodes)
+	} else {
+		names = cluster.WorkloadsOf(ask(cmd, e, pods(namespace)), kind)
+	}
+	for _, n := range names {
+		out = append(out, before+n)
+	}
+	return out
 }
 
 // portNames lists a Service's ports by name and by number, as trace takes both.
@@ -209,10 +239,14 @@ func (e *environment) completeNodes(
 func (e *environment) completeFrom(
 	cmd *cobra.Command, _ []string, word string,
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if strings.HasPrefix(word, "node/") {
+		return offer(e.completeWorkloads(cmd, cluster.KindNode, "", "node/"), word), noFiles
+	}
 	rest, ok := strings.CutPrefix(word, "pod/")
 	if !ok {
-		// pod/ goes on.
-		return offer([]cobra.Completion{"pod", "pod/", "node", "external"}, word), noFiles | cobra.ShellCompDirectiveNoSpace
+		// pod/ and node/ go on.
+		return offer([]cobra.Completion{"pod", "pod/", "node", "node/", "external"}, word),
+			noFiles | cobra.ShellCompDirectiveNoSpace
 	}
 	ns, err := e.namespace()
 	if err != nil {

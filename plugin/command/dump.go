@@ -72,7 +72,7 @@ other nodes are in the file).`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.script {
-				return o.writeScript(env, cmd.Flags(), args)
+				return o.writeScript(env, cmd, args)
 			}
 			c, err := o.config(env, cmd.Flags(), args)
 			if err != nil {
@@ -137,10 +137,11 @@ func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []stri
 	case o.output != "-" && !strings.HasSuffix(o.output, ".tar.gz") && !strings.HasSuffix(o.output, ".tgz"):
 		return c, run.Usagef("-o %q: dump writes a gzipped tar archive: give FILE.tar.gz or FILE.tgz, or - for "+
 			"standard output", o.output)
-	case o.output != "-" && !isDirectory(filepath.Dir(o.output)):
-		return c, run.Usagef("-o %q: there is no directory %s", o.output, filepath.Dir(o.output))
 	case !chosen:
 		return c, run.Usagef("dump needs to know which nodes: give --node NODE, -l SELECTOR, --all-nodes or --local")
+	}
+	if err := checkFile(o.output); err != nil {
+		return c, err
 	}
 	selection, err := o.nodes.selection(flags, &o.helper)
 	if err != nil {
@@ -292,7 +293,7 @@ func writeWhole(name string, out *terminal.Stream, data io.Reader) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
-		return err
+		return ofFile(name, err)
 	}
 	_, err = io.Copy(f, data)
 	if e := f.Close(); err == nil {
@@ -304,7 +305,31 @@ func writeWhole(name string, out *terminal.Stream, data io.Reader) error {
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
+	return ofFile(name, err)
+}
+
+// ofFile makes an error about a file in its place one about the file itself, whose name was given.
+func ofFile(name string, err error) error {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("%s: %w", name, path.Err)
+	}
+	if link, ok := errors.AsType[*os.LinkError](err); ok {
+		return fmt.Errorf("%s: %w", name, link.Err)
+	}
 	return err
+}
+
+// checkFile says why a file that is given by -o cannot be written, where that shows before there is anything to write.
+func checkFile(name string) error {
+	switch {
+	case name == "-" || name == "":
+		return nil
+	case isDirectory(name):
+		return run.Usagef("-o %q is a directory: give the name of a file", name)
+	case !isDirectory(filepath.Dir(name)):
+		return run.Usagef("-o %q: there is no directory %s", name, filepath.Dir(name))
+	}
+	return nil
 }
 
 func isDirectory(name string) bool {

@@ -4,10 +4,13 @@ package command
 
 import (
 	_ "embed" // the script
+	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -19,13 +22,21 @@ import (
 var collectScript string
 
 // writeScript writes the script that --script asks for. No cluster is contacted.
-func (o *dumpOptions) writeScript(env *environment, flags *pflag.FlagSet, args []string) error {
-	for _, name := range []string{"all-nodes", "selector", "local", "from", "end-to-end", "dry-run", "image"} {
-		if flags.Changed(name) {
-			return run.Usagef("--script prints a script and reads nothing: leave out --%s", name)
+func (o *dumpOptions) writeScript(env *environment, cmd *cobra.Command, args []string) error {
+	var other string
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains([]string{"script", "node", "output"}, f.Name) {
+			other = f.Name
 		}
+	})
+	if err := checkFile(o.output); err != nil {
+		return err
 	}
 	switch {
+	case other != "":
+		return run.Usagef("--script prints a script and reads nothing: leave out --%s", other)
+	case o.output == "" && cmd.Flags().Changed("output"):
+		return run.Usagef("-o is empty: give the name of a file, or - for standard output")
 	case len(args) > 0:
 		return run.Usagef("dump --script takes no argument, and got %s", run.Shorten(args))
 	case len(o.nodes.nodes) > 1:
@@ -33,7 +44,7 @@ func (o *dumpOptions) writeScript(env *environment, flags *pflag.FlagSet, args [
 	}
 	node := ""
 	if len(o.nodes.nodes) == 1 {
-		node = strings.TrimPrefix(o.nodes.nodes[0], "node/")
+		node = cluster.NodeName(o.nodes.nodes[0])
 		if err := snapshot.CheckNodeName(node); err != nil {
 			return run.Usagef("--node: %w", err)
 		}

@@ -54,11 +54,18 @@ func explain(env *environment, args []string) error {
 		return env.out.Document([]byte(listOfFindings(env.out.Style().Width)))
 	case 1:
 	default:
+		if symptoms := meantSymptoms(strings.Join(args, " ")); symptoms != "" {
+			return run.Usagef("explain takes one code, and %d words were given%s", len(args), symptoms)
+		}
 		return run.Usagef("explain takes one code, and %d were given (%s)", len(args), run.Shorten(args))
 	}
 	f, ok := docs.FindingOf(args[0])
 	if !ok {
-		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0], similarCodes(args[0]), name)
+		similar := similarCodes(args[0])
+		if similar == "" {
+			similar = meantSymptoms(args[0])
+		}
+		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0], similar, name)
 	}
 	text := f.Code + "\n\n" + reflow(f.Text, env.out.Style().Width) + "\n\n" + report.PageOf(f.Code) + "\n"
 	return env.out.Document([]byte(text))
@@ -82,6 +89,21 @@ func similarCodes(word string) string {
 		return "; did you mean " + strings.Join(within[:min(3, len(within))], " or ") + "?"
 	}
 	return cluster.DidYouMean(word, codes())
+}
+
+// meantSymptoms ends an error about words that are no code but those of a symptom, with the findings that often follow
+// from it; "" where they are not.
+func meantSymptoms(words string) string {
+	const shown = 2 // more, and the page is easier to read
+	symptoms := docs.SymptomsOf(words)
+	if len(symptoms) == 0 {
+		return ""
+	}
+	out := make([]string, 0, shown)
+	for _, s := range symptoms[:min(shown, len(symptoms))] {
+		out = append(out, fmt.Sprintf("%q: %s", s.Text, run.Shorten(s.Codes)))
+	}
+	return "; docs/symptoms.md leads from symptoms to findings, for " + strings.Join(out, ", and for ")
 }
 
 // listOfFindings has a line for each finding, below the headings of the page. Where it is wider than a terminal, the

@@ -287,11 +287,13 @@ type outputFlags struct {
 	missingKeys bool
 	color       string
 	noHeaders   bool
+	flags       *pflag.FlagSet // of the command
 }
 
 // add defines the flags. kind is the kind of the report, names what -o name prints.
 func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 	f := cmd.Flags()
+	o.flags = f
 	formats := print.FormatsOf(kind)
 	f.StringVarP(&o.output, "output", "o", "", "Output format: "+strings.Join(formats, ", ")+
 		". wide shortens nothing; name prints "+names+drawn(formats))
@@ -326,6 +328,9 @@ func drawn(formats []string) string {
 
 // printer makes the printer that the flags ask for, for a kind of report.
 func (o *outputFlags) printer(kind string) (*print.Printer, error) {
+	if o.output == "" && o.flags.Changed("output") {
+		return nil, run.Usagef("-o is empty: it may be %s", strings.Join(print.FormatsOf(kind), ", "))
+	}
 	p, err := print.NewPrinter(o.output, o.template, o.missingKeys)
 	if err != nil {
 		return nil, run.Usagef("%w", err)

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,30 @@ func newHelpCommand() *cobra.Command {
 			return topic.Help()
 		},
 	}
+}
+
+// isHelp tells whether a word stands for the command help, which cobra does not count among those that may be meant.
+func isHelp(word string) bool {
+	return slices.Contains([]string{"usage", "manual", "?", "/?", "h"}, word) ||
+		cluster.DidYouMean(word, []string{"help"}) != ""
+}
+
+// checkShells makes the command completion, which cobra makes, refuse shells that it does not know.
+func checkShells(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	c, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		shells := commandNames(c)
+		return run.Usagef("there is no completion for %q: the shell may be %s%s", args[0], strings.Join(shells, ", "),
+			cluster.DidYouMean(args[0], shells))
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
 
 // commandNames returns the names of the commands that a person is shown.

@@ -12,36 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
-
-// otherFlags are flags that people know from other tools, with what they are here.
-var otherFlags = func() map[string]string {
-	out := map[string]string{}
-	for _, o := range []struct{ flags, meant string }{
-		{"A all-namespaces", "verify -A verifies all Services"},
-		{"p port", "the port is part of the Service, as in SERVICE:PORT"},
-		{"protocol udp", "the protocol is part of the Service, as in SERVICE:53/udp"},
-		{"service svc dst d", "the Service is an argument without a flag"},
-		{"src s source", "--from says where the packet comes from"},
-		{"json", "-o json prints JSON"},
-		{"yaml", "-o yaml prints YAML"},
-		{"html", "-o html prints a page"},
-		{"w watch", "to repeat it: watch kubectl svcproxy …"},
-		{"f filename file", "a snapshot is read by --snapshot"},
-		{"no-color no-colour", "--color never"},
-		{"q quiet", "-o name prints names alone"},
-		{"version", "the version is printed by kubectl svcproxy version"},
-		{"verbose debug", "-v 6 logs the requests to the API server"},
-		{"for duration", "--ttl says how long a path stays"},
-	} {
-		for flag := range strings.FieldsSeq(o.flags) {
-			out[flag] = o.meant
-		}
-	}
-	return out
-}()
 
 // flagError is the error of a flag that cannot be parsed. Where the command itself is mistyped, that is what is said:
 // the main command does not have the flags of the others.
@@ -54,14 +26,13 @@ func flagError(c *cobra.Command, args []string, err error) error {
 	see := fmt.Sprintf(" (see %s --help)", c.CommandPath())
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		flag := missing.GetSpecifiedName()
-		meant, known := otherFlags[flag]
-		switch {
-		case flag == "snapshot":
+		if flag == "snapshot" {
 			return run.Usagef("%w: %s reads a cluster%s", err, c.Name(), see)
-		case known && (c.Name() != "verify" || !strings.HasPrefix(meant, "verify")):
+		}
+		if meant := otherFlag(c, flag); meant != "" {
 			return run.Usagef("%w: %s%s", err, meant, see)
 		}
-		return run.Usagef("%w%s%s", err, meantFlag(c, missing), see)
+		return run.Usagef("%w%s%s", err, meantFlag(c, flag), see)
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		if expected := values[invalid.GetFlag().Value.Type()]; expected != "" {
@@ -133,20 +104,6 @@ func takesNext(c *cobra.Command, word string) bool {
 		f = c.Flags().ShorthandLookup(word[1:])
 	}
 	return f != nil && f.NoOptDefVal == ""
-}
-
-// meantFlag says which flag of a command may have been meant, where there is none of a name.
-func meantFlag(c *cobra.Command, missing *pflag.NotExistError) string {
-	if len(missing.GetSpecifiedName()) < 2 {
-		return ""
-	}
-	var names []string
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, "--"+f.Name)
-		}
-	})
-	return cluster.DidYouMean("--"+missing.GetSpecifiedName(), names)
 }
 
 // oneService checks that a command got one Service, and returns it. several says what takes more than one.

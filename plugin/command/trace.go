@@ -200,6 +200,7 @@ func traced(ctx context.Context, env *environment, c *traceConfig, s *run.Sessio
 	if err != nil {
 		return nil, v, err
 	}
+	s.NoteOrigin(from, c.from)
 	if c.podsOnly {
 		return nil, v, printPods(env, s, nodes)
 	}

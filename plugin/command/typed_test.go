@@ -3,9 +3,6 @@
 package command
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -213,6 +210,26 @@ func TestCopiedArguments(t *testing.T) {
 		{"http//web.shop", "", "shop/web"},
 		{"http:///web.shop:80", "", "shop/web"},
 		{"http:web.shop.svc", "", "shop/web"},
+		// lines about packets, headers and fields
+		{"IP 10.244.1.16.51234 > 10.96.21.191.80: Flags [S]", "", "shop/web"},
+		{"12:00:01.1 eth0 In IP 10.244.1.16.51234 > 10.96.21.191.http: Flags [S], seq 1", "", "shop/web"},
+		{"tcp 6 117 SYN_SENT src=10.244.1.16 dst=10.96.21.191 sport=5123 dport=80 [UNREPLIED]", "", "shop/web"},
+		{"SRC=10.244.1.16 DST=10.96.21.191 LEN=60 PROTO=TCP SPT=51234 DPT=80", "", "shop/web"},
+		{
+			`Readiness probe failed: Get "http://10.244.1.15:8080/": dial tcp 10.244.1.15:8080: connect: connection refused`, "",
+			"shop/web",
+		},
+		{"Host: web.shop", "", "shop/web"},
+		{"Name:              web", "shop", "shop/web"},
+		{"IP:                10.96.21.191", "", "shop/web"},
+		{`{"namespace":"shop","name":"web"}`, "", "shop/web"},
+		{`{"kind":"Pod","namespace":"shop","name":"web-7c9d8f6b5d-2xkqp"}`, "", "shop/web"},
+		{"svc: web, ns: shop", "", "shop/web"},
+		{`{namespace="shop", service="web"}`, "", "shop/web"},
+		{"kube-svc-67nzlrhbndsawjro", "", "shop/web"},
+		{"svc/web/", "shop", "shop/web"},
+		{"redis-0.redis", "shop", "shop/redis"},
+		{"udp://10.96.0.10:53", "", "kube-system/kube-dns"},
 	} {
 		t.Run(tt.arg, func(t *testing.T) {
 			args := []string{
@@ -232,8 +249,7 @@ func TestCopiedArguments(t *testing.T) {
 // What cannot be meant is refused with exit code 2, in one line that names it and what would be accepted. "|" separates
 // arguments that have spaces.
 func TestRefusedArguments(t *testing.T) {
-	snapshot := kindsOfServices(t)
-	for _, tt := range []struct{ args, want string }{
+	refused(t, []refusal{
 		// Services
 		{"resolve|", "is empty, so that it names no Service"},
 		{"resolve|shop:web", "did you mean shop/web?"},
@@ -255,7 +271,7 @@ func TestRefusedArguments(t *testing.T) {
 		{"resolve|Shop/Web", "names are written in lower case, shop/web"},
 		{"resolve|WORKER-2:30080", "names are written in lower case, worker-2:30080"},
 		{"resolve|shop/web:80,443", "has several ports"},
-		{"verify|web,api|-n|shop", "verify takes several, as words of their own"},
+		{"verify|web,api|-n|shop", "the command verify takes several, separated by spaces: web api"},
 		{"verify|shop", "shop is a namespace: verify -n shop"},
 		{"verify|shop/", "verify -n shop verifies all"},
 		{"verify|shop/*", "names have no wildcards"},
@@ -279,11 +295,11 @@ func TestRefusedArguments(t *testing.T) {
 		{"resolve|<service>", "verify -A verifies all Services"},
 		{
 			"resolve|https://web.shop.svc/",
-			"shop/web has no port 443, the port of https:// without a port: it has http 80/TCP",
+			"shop/web has no port 443/TCP, the port of https:// without a port: it has http 80/TCP",
 		},
-		{"resolve|https://10.96.21.191", "no port 443, the port of https:// without a port: it has http 80/TCP"},
-		{"resolve|wss://web.shop", "no port 443, the port of wss:// without a port: it has http 80/TCP"},
-		{"resolve|https://web.shop:443", "service shop/web has no port 443: it has http 80/TCP"},
+		{"resolve|https://10.96.21.191", "no port 443/TCP, the port of https:// without a port: it has http 80/TCP"},
+		{"resolve|wss://web.shop", "no port 443/TCP, the port of wss:// without a port: it has http 80/TCP"},
+		{"resolve|https://web.shop:443", "service shop/web has no port 443/TCP: it has http 80/TCP"},
 		// addresses and ports
 		{"resolve|10.96.21.191,80", "did you mean 10.96.21.191:80?"},
 		{"resolve|10.96.21.191|80", "port 80 of it is 10.96.21.191:80"},
@@ -348,7 +364,18 @@ func TestRefusedArguments(t *testing.T) {
 		{"get|svc", "did you mean kubectl svcproxy resolve?"},
 		{"status|shop/web", "status reads a cluster"},
 		{"dump|-o|x.tar.gz", "dump reads the nodes of a cluster"},
-	} {
+		{"dump|--script", "leave out --snapshot"},
+	})
+}
+
+// refusal is a command line, whose words "|" separates, with a part of its error.
+type refusal struct{ args, want string }
+
+// refused checks that command lines are refused, each with a snapshot that has all kinds of Services.
+func refused(t *testing.T, all []refusal) {
+	t.Helper()
+	snapshot := kindsOfServices(t)
+	for _, tt := range all {
 		t.Run(tt.args, func(t *testing.T) {
 			args := strings.Split(tt.args, "|")
 			if args[0] != "help" {
@@ -365,101 +392,14 @@ func TestRefusedArguments(t *testing.T) {
 
 // A node may be named by an address or in capitals, as tools print it.
 func TestNodesByAddress(t *testing.T) {
-	for _, node := range []string{"worker-1", "node/worker-1", " worker-1", "10.77.0.11", "worker-1,worker-1"} {
+	for _, node := range []string{
+		"worker-1", "node/worker-1", " worker-1", "10.77.0.11", "worker-1,worker-1", "worker-1.", "node/WORKER-1",
+	} {
 		code, stdout, stderr := runPlugin(t, "trace", "shop/web", "--node", node, "-o", "name", "--snapshot", broken)
 		if code != run.ExitMismatch || stdout != "node/worker-1\n" {
 			t.Errorf("%s: got %d, %q and %q", node, code, stdout, stderr)
 		}
 	}
-}
-
-// What is given in place of a snapshot is named for what it is.
-func TestFilesThatAreNoSnapshot(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	write("flat/services.yaml", "apiVersion: v1\n")
-	for _, tt := range []struct{ path, want string }{
-		{filepath.Join(dir, "none"), "there is no snapshot at"},
-		{"-", "not read from standard input"},
-		{write("empty.tar.gz", ""), "is empty"},
-		{write("rules.txt", "# Generated by iptables-save v1.8.9\n*nat\n"), "is what iptables-save prints"},
-		{
-			write("pasted.txt", "root@node1:~# iptables-save\n\t# Generated by iptables-save v1.4.21\n\t*nat\n"),
-			"is what iptables-save prints",
-		},
-		{write("fenced.txt", "```\n*nat\n:PREROUTING ACCEPT [0:0]\n"), "is what iptables-save prints"},
-		{
-			write("rules-S.txt", "-P INPUT ACCEPT\n-A KUBE-SERVICES -d 10.96.0.1/32 -j KUBE-SVC-A\n"),
-			"has rules as iptables -S prints them",
-		},
-		{
-			write("list.txt", "/ # iptables -t nat -nvL\nChain PREROUTING (policy ACCEPT 194 packets, 11981 bytes)\n"),
-			"is what iptables -L prints",
-		},
-		{write("nft.json", `{"nftables": []}`), "is what nft -j list ruleset prints"},
-		{write("nft.txt", "table ip kube-proxy {\n"), "is what nft list ruleset prints"},
-		{write("svc.yaml", "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Service\n"), "is what kubectl get prints"},
-		{write("svc.json", `{"apiVersion": "v1", "items": []}`), "is what kubectl get prints"},
-		{write("svc.yaml.gz", gzipped(t, "apiVersion: v1\nkind: List\n")), "is what kubectl get prints"},
-		{write("report.json", "{\n  \"apiVersion\": \"svcproxy.dev/v1alpha1\"\n}"), "is a report"},
-		{write("snap.zip", "PK\x03\x04xxxxxxxx"), "is a zip archive"},
-		{write("some.json", `{"a": 1}`), "is neither a directory nor a .tar.gz"},
-		{write("hello.tar.gz", "hello\n"), "is neither a directory nor a .tar.gz"},
-		{filepath.Join(dir, "flat"), "it has services.yaml where a snapshot has cluster/services.yaml"},
-		{filepath.Join(broken, "nodes"), "where a snapshot has nodes/NODE/"},
-		{filepath.Join(broken, "nodes", "worker-1"), "where a snapshot has nodes/NODE/"},
-		{cutArchive(t, dir), "is damaged or cut off"},
-	} {
-		for _, args := range [][]string{
-			{"trace", "shop/web", "--snapshot", tt.path}, {"verify", "-A", "--snapshot", tt.path},
-		} {
-			code, stdout, stderr := runPlugin(t, args...)
-			if code != run.ExitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) {
-				t.Errorf("%s: got %d, %q and %q, want %q", tt.path, code, stdout, stderr, tt.want)
-			}
-		}
-	}
-}
-
-func gzipped(t *testing.T, text string) string {
-	t.Helper()
-	var b strings.Builder
-	w := gzip.NewWriter(&b)
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
-// cutArchive writes the first half of a snapshot.
-func cutArchive(t *testing.T, dir string) string {
-	t.Helper()
-	var b strings.Builder
-	w := gzip.NewWriter(&b)
-	archive := tar.NewWriter(w)
-	if err := archive.AddFS(os.DirFS(broken)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "cut.tar.gz")
-	if err := os.WriteFile(path, []byte(b.String()[:b.Len()/2]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // The code of a finding is known however it was copied.
@@ -473,6 +413,8 @@ func TestExplainKnowsCopiedCodes(t *testing.T) {
 		{"MissingEndpoint", "+1"},
 		{"MISMATCH  MissingEndpoint  10.244.3.4:8080"},
 		{"MISMATCH: MissingEndpoint"},
+		{"https://github.com/svcproxy/kubectl-svcproxy/blob/main/docs/findings.md#missingendpoint"},
+		{"#missingendpoint"},
 	} {
 		code, stdout, stderr := runPlugin(t, append([]string{"explain"}, args...)...)
 		if code != run.ExitRight || !strings.HasPrefix(stdout, "MissingEndpoint\n") {

@@ -176,6 +176,7 @@ func verified(ctx context.Context, env *environment, c *verifyConfig, s *run.Ses
 		return nil, v, printPods(env, s, nodes)
 	}
 	s.NoteNodes(nodes, c.printer.ForPeople(), "run endpoints")
+	s.NoteOrigin(from, c.from)
 	if err := s.ReadPods(ctx, cluster.Pods{Nodes: nodes}); err != nil {
 		return nil, v, err
 	}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -131,6 +132,15 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 			return nil, fmt.Errorf("-o %s=… and --template both give a template: give one", kind)
 		}
 		var err error
+		if strings.HasSuffix(kind, "file") { // the error of what reads it names a flag that may not have been given
+			given := "-o " + format
+			if inline == "" {
+				given = "--template " + template
+			}
+			if _, err := os.ReadFile(cmp.Or(inline, template)); err != nil {
+				return nil, fmt.Errorf("%s: the template cannot be read: %w", given, err)
+			}
+		}
 		if p.object, err = templatePrinter(kind, format, template, allowMissingKeys); err != nil {
 			return nil, fmt.Errorf("-o %s: %w", kind, oneLine(err))
 		}
@@ -159,12 +169,20 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 var otherFormats = map[string]string{
 	"yml": "yaml", "md": "markdown", "text": "table", "txt": "table", "htm": "html", "svg": "html", "png": "html",
 	"pdf": "html", "graphviz": "dot", "custom-columns": "jsonpath=…", "template": "go-template=…", "long": "wide",
-	"names": "name", "picture": "html",
+	"names": "name", "picture": "html", "mmd": "mermaid", "graph": "dot or mermaid", "diagram": "dot or mermaid",
+	"chart": "dot or mermaid", "flowchart": "mermaid", "gv": "dot", "image": "html", "page": "html", "browser": "html",
+	"web": "html", "full": "wide", "all": "wide", "verbose": "wide", "plain": "table", "human": "table",
+	"default": "table", "console": "table", "tsv": "jsonpath=…", "csv": "jsonpath=…", "jq": "jsonpath=…",
+	"custom-columns-file": "jsonpath-file=…", "object": "json", "jsonl": "json", "ndjson": "json",
+	"gotemplate": "go-template=…", "ticket": "markdown",
 }
 
 // meantFormat says which format may have been meant; "" where that cannot be said.
 func meantFormat(format string) string {
-	word, _, _ := strings.Cut(strings.ToLower(format), "=")
+	word, _, _ := strings.Cut(strings.TrimSpace(strings.ToLower(format)), "=")
+	if strings.ContainsAny(word, ", ") {
+		return "; it is one of them: run the command once for each"
+	}
 	if meant := otherFormats[word]; meant != "" {
 		return "; did you mean " + meant + "?"
 	}
@@ -178,11 +196,33 @@ func meantFormat(format string) string {
 		}
 	}
 	for _, f := range FormatsOf(report.KindTrace) {
-		if len(word) == len(f) && sameLetters(word, f) {
+		if near(word, strings.TrimSuffix(f, "=…")) {
 			return "; did you mean " + f + "?"
 		}
 	}
 	return ""
+}
+
+// near tells whether a word may be a slip for a format: one letter too many, too few or another one, the beginning of
+// the one in the other, or the same letters in another order.
+func near(word, format string) bool {
+	short := min(len(word), len(format))
+	switch {
+	case short < 3:
+		return false
+	case strings.HasPrefix(word, format) || strings.HasPrefix(format, word):
+		return true
+	case len(word) == len(format) && sameLetters(word, format):
+		return true
+	}
+	same := 0 // letters at the beginning and at the end
+	for same < short && word[same] == format[same] {
+		same++
+	}
+	for end := 1; same < short && word[len(word)-end] == format[len(format)-end]; end++ {
+		same++
+	}
+	return max(len(word), len(format))-same <= 1
 }
 
 // sameLetters tells whether two words have the same letters, in whatever order.

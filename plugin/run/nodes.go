@@ -88,7 +88,13 @@ func (s *Session) namedNodes() ([]string, error) {
 	known := s.KnownNodes()
 	names := make([]string, len(s.config.Nodes.Names))
 	for i, n := range s.config.Nodes.Names {
-		names[i] = s.nodeNamed(cluster.NodeName(strings.TrimSpace(n)))
+		names[i] = cluster.NodeName(strings.TrimSpace(n))
+		if names[i] == "" {
+			return nil, Usagef("--node %q has no name of a node: it may be %s", n, Shorten(known))
+		}
+		if names[i] = nodeNamed(s.Objects, names[i]); !slices.Contains(known, names[i]) {
+			names[i] = sameName(known, names[i]) // of a snapshot without Nodes
+		}
 	}
 	if s.config.Nodes.Local && len(names) > 0 {
 		known = nodeNames(s.Objects) // the files will show whether it is this machine
@@ -114,17 +120,29 @@ func (s *Session) namedNodes() ([]string, error) {
 	return nodes, nil
 }
 
-// nodeNamed returns the node that has a name, as its own, as a host name or as an address; the name itself where none
-// has.
-func (s *Session) nodeNamed(name string) string {
-	if s.Objects == nil {
-		return name // not read yet
+// nodeNamed returns the node that has a name, as its own, as a host name or as an address, in upper or lower case and
+// with the dot at the end of a name of DNS; the name itself where none has, or where no objects were read.
+func nodeNamed(objects *snapshot.Cluster, name string) string {
+	if objects == nil {
+		return name
 	}
-	for _, n := range s.Objects.Nodes {
+	name = sameName(nodeNames(objects), name)
+	for _, n := range objects.Nodes {
 		for i := range n.Status.Addresses {
-			if strings.EqualFold(n.Status.Addresses[i].Address, name) {
+			if strings.EqualFold(n.Status.Addresses[i].Address, strings.TrimSuffix(name, ".")) {
 				return n.Name
 			}
+		}
+	}
+	return name
+}
+
+// sameName returns the one of several names that a name is but for its case and a dot at its end; the name itself where
+// none is.
+func sameName(names []string, name string) string {
+	for _, n := range names {
+		if strings.EqualFold(n, strings.TrimSuffix(name, ".")) {
+			return n
 		}
 	}
 	return name
@@ -187,7 +205,7 @@ func (s *Session) OneNode(name string) (string, error) {
 		return known[0], nil
 	}
 	all := nodeNames(s.Objects)
-	name = cluster.NodeName(name)
+	name = nodeNamed(s.Objects, cluster.NodeName(name))
 	if len(all) > 0 && !slices.Contains(all, name) {
 		return "", Usagef("there is no node %q: the cluster has %s%s", name, Shorten(all), cluster.DidYouMean(name, all))
 	}

@@ -51,6 +51,30 @@ func (s *Session) FindOrigin(ctx context.Context, from, namespace string) (*Orig
 	return parseOrigin(from, namespace, s.Objects)
 }
 
+// NoteOrigin says what an address of --from is taken for that no pod and no node has.
+func (s *Session) NoteOrigin(o *Origin, from string) {
+	if o == nil || !o.address.IsValid() || slices.Contains(s.Objects.Missing, "pods") {
+		return
+	}
+	if note := o.unknownAddress(); note != "" {
+		s.Progress.Note("--from %s: %s", from, note)
+	}
+}
+
+// unknownAddress says what an address is taken for that no pod and no node has; "" where one has it, or where it can
+// only be one outside the cluster.
+func (o *Origin) unknownAddress() string {
+	switch {
+	case o.kind == expect.FromPod && o.Pod == "":
+		return "no pod has this address: it is of the pod range of node " + o.Node + ", and packets are judged as those of " +
+			"a pod there"
+	case o.kind == expect.FromExternal && o.address.IsPrivate():
+		return "no pod and no node has this address, and no node has it in its pod range: packets are judged as those of a " +
+			"client outside the cluster"
+	}
+	return ""
+}
+
 // cutPod takes kubectl's words for pods off the front of a name.
 func cutPod(from string) (name string, ok bool) {
 	word, name, ok := strings.Cut(from, "/")
@@ -75,16 +99,27 @@ func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, er
 		return &Origin{kind: expect.OriginKind(from)}, nil
 	}
 	if name, ok := cutPod(from); ok {
-		namespace, name = podName(name, namespace)
+		if namespace, name = podName(name, namespace); name == "" {
+			return nil, Usagef("--from %q has no name of a pod: give pod/NAME or pod/NAMESPACE/NAME, or pod for any pod", from)
+		}
 		return fromPod(from, namespace, name, objects)
 	}
 	if a, err := netip.ParseAddr(from); err == nil {
 		if a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 			return nil, Usagef("--from %s: no packet has this address as its source", from)
 		}
-		return fromAddress(a.Unmap(), objects), nil
+		o := fromAddress(a.Unmap(), objects)
+		if what := cluster.ServiceWith(objects, a.Unmap()); what != "" && o.kind == expect.FromExternal {
+			return nil, Usagef("--from %s: it is %s, and a Service's address is never the source of a client's packet: give "+
+				"pod/NAME, node/NAME, external or the IP address of the client", from, what)
+		}
+		return o, nil
 	}
 	if node := cluster.NodeName(from); node != from {
+		if node == "" {
+			return nil, Usagef("--from %q has no name of a node: give node/NAME, or node for any node", from)
+		}
+		node = nodeNamed(objects, node)
 		if names := nodeNames(objects); !slices.Contains(names, node) {
 			return nil, Usagef("--from %s: there is no node %q%s", from, node, cluster.DidYouMean(node, names))
 		}
@@ -101,8 +136,14 @@ func meantOrigin(from, namespace string, objects *snapshot.Cluster) string {
 			return "; did you mean pod/" + from + "?"
 		}
 	}
-	if slices.Contains(nodeNames(objects), from) {
-		return "; did you mean node/" + from + "?"
+	if kind, name, ok := strings.Cut(from, ":"); ok && name != "" {
+		switch known, _ := cluster.KindOf(kind); known {
+		case cluster.KindPod, cluster.KindNode:
+			return "; did you mean " + known.Word() + "/" + name + "?"
+		}
+	}
+	if node := nodeNamed(objects, from); slices.Contains(nodeNames(objects), node) {
+		return "; did you mean node/" + node + "?"
 	}
 	if meant := otherOrigins[strings.ToLower(from)]; meant != "" {
 		return "; did you mean " + meant + "?"

@@ -98,7 +98,7 @@ func TestParseOrigin(t *testing.T) {
 func TestParseOriginErrors(t *testing.T) {
 	for _, tt := range []struct{ from, want string }{
 		{"client", `--from "client" is not pod, pod/NAME`},
-		{"pod/", `there is no pod "" in namespace "shop"`},
+		{"pod/", "has no name of a pod"},
 		{"pod/proxy", `there is no pod "proxy" in namespace "shop", but in kube-system: give pod/NAMESPACE/NAME`},
 		{"pod/pending", "pod shop/pending has no IP address"},
 		{"svc/web", "is not pod, pod/NAME"},

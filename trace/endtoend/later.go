@@ -15,24 +15,33 @@ func (f *follower) goesOn(s *nodestate.State, p *passed, in string, answer *netf
 	follows := func(o *netfilter.Outcome) bool {
 		return o.End == p.end.End && o.Packet.Dst == p.end.Packet.Dst && o.Packet.DstPort == p.end.Packet.DstPort
 	}
+	var doubt *trouble
+	stops := func(packet string, o *netfilter.Outcome, bad *trouble) bool {
+		if bad == nil {
+			return false
+		}
+		if bad.packet = packet; doubt == nil || !bad.unknown {
+			doubt = bad
+		}
+		return !bad.unknown || *o == (netfilter.Outcome{})
+	}
 	// What ends the connection may also be known to be lost: for a client that knows the answer's length it is not.
 	for _, ending := range []netfilter.Ending{netfilter.GoesOn, netfilter.MayEnd} {
 		for left, rounds := p.walker.Left(answer), 0; rounds < 2; rounds++ {
 			at := left
 			res := p.walker.Follow(p.start, &p.end, netfilter.Options{Left: &at, Ending: ending})
 			o, bad := f.passes(s, family, &res, follows)
-			if bad != nil {
-				bad.packet = "a later packet of the client"
-				return bad
+			if stops("a later packet of the client", &o, bad) {
+				return doubt
 			}
 			at = p.walker.Left(&o)
 			res = p.walker.Answer(p.start, &p.end, in, netfilter.Options{Left: &at, Further: true, Ending: ending, Enters: true})
-			if o, bad = f.passes(s, family, &res, answered(p, answer.End)); bad != nil {
-				bad.packet = "a later packet of the endpoint"
-				return bad
+			o, bad = f.passes(s, family, &res, answered(p, answer.End))
+			if stops("a later packet of the endpoint", &o, bad) {
+				return doubt
 			}
 			left = p.walker.Left(&o)
 		}
 	}
-	return nil
+	return doubt
 }

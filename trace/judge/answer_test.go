@@ -68,6 +68,10 @@ func TestAnswersAndLaterPackets(t *testing.T) {
 			forward("-p tcp -m conntrack --ctdir REPLY -m tcp ! --tcp-flags SYN SYN -j DROP"), ConnectionCut,
 		},
 		{
+			"packets from the endpoint's port are dropped, which may be a client's, too",
+			forward("-p tcp -m tcp --sport 8080 ! --tcp-flags SYN SYN -j DROP"), ConnectionCut,
+		},
+		{
 			"what is long and comes from the endpoint is dropped",
 			forward("-m conntrack --ctdir REPLY -m length --length 100:65535 -j DROP"), AnswerNotEvaluated,
 		},

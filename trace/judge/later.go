@@ -53,6 +53,9 @@ func (f *follower) all() onward {
 		if slices.ContainsFunc(done, func(d following) bool { return d.left == at.left && d.further == at.further }) {
 			continue
 		}
+		if len(done) == mostFollowing && len(all.unsure) > 0 {
+			return all
+		}
 		if len(done) == mostFollowing {
 			all.unsure = []netfilter.Uncertain{{
 				What: "what packets of a connection leave for those behind them",
@@ -65,8 +68,11 @@ func (f *follower) all() onward {
 		if !at.sure {
 			x = x.doubted("it comes to that if packets come in a certain order")
 		}
-		if x.bad() {
+		if x.code != "" {
 			return x
+		}
+		if len(all.unsure) == 0 { // one that is certain to be lost may come behind what is not known
+			all.unsure = x.unsure
 		}
 		for _, l := range x.left {
 			if !slices.Contains(all.left, l) {

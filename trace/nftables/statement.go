@@ -390,6 +390,9 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 		return true
 	case harmless[kind+" "+field]:
 		return true
+	case kind == "payload" && field == "checksum":
+		b.add(op.OpaqueTarget("it sets a checksum, and the receiver refuses packets whose sum is wrong"))
+		return true
 	case kind == "payload" && field == "dscp":
 		b.acted = true
 		b.add(op.ChangeTOS)

@@ -23,7 +23,7 @@ func (f *follower) goesOn(s *nodestate.State, p *passed, in string, answer *netf
 		if bad.packet = packet; doubt == nil || !bad.unknown {
 			doubt = bad
 		}
-		return !bad.unknown || *o == (netfilter.Outcome{})
+		return !bad.unknown || !o.Packet.Dst.IsValid() // there is none
 	}
 	// What ends the connection may also be known to be lost: for a client that knows the answer's length it is not.
 	for _, ending := range []netfilter.Ending{netfilter.GoesOn, netfilter.MayEnd} {

@@ -150,48 +150,77 @@ func (p *pathCase) walkOnward() []onward {
 			!end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
 			continue
 		}
-		in, certain := p.answersBy(end)
-		if !p.walker.AnswerPasses(s, end, in, client) {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			x := p.answerOf(&s, end, in)
-			if p.want.Frontend.Protocol == corev1.ProtocolUDP {
-				x = p.mayBeOffloaded(x, &s, end, in)
-			}
-			if !certain && x.code != "" {
-				x = p.answerOf(&s, end, netfilter.UnknownIface)
-				if x.code == "" && len(x.unsure) == 0 {
-					x.unsure = []netfilter.Uncertain{{What: "the interface by which they come in", Why: "the route to " +
-						end.Packet.Dst.String() + " is by " + in + ", and the answer may come by another one"}}
-				}
-			}
-			if x.code != "" || len(x.unsure) > 0 {
-				out = append(out, x.of(end))
-				continue
-			}
+		x := p.onwardBy(&s, i, nil, client)
+		for w := range end.Ways {
+			x = eitherWay(x, p.onwardBy(&s, i, &p.res.Outcomes[i].Ways[w], client))
 		}
-		if u := p.answerRefused(end, in, certain); u != nil {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
-			continue
-		}
-		if u := p.astray(end); u != nil {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
-			continue
-		}
-		if !p.walker.FollowPasses(s, end) {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			if x := p.mayBeOffloaded(p.laterOf(&s, end), &s, end, in); x.code != "" || len(x.unsure) > 0 {
-				out = append(out, x.of(end))
-			}
+		if x.code != "" || len(x.unsure) > 0 {
+			out = append(out, x)
 		}
 	}
 	p.onward = &out
 	return out
+}
+
+// onwardBy is what becomes of the packets behind the first at an end of the walk, where that left by a way; nil stands
+// for that of the end.
+func (p *pathCase) onwardBy(s *netfilter.Start, i int, way *netfilter.Way, client string) onward {
+	at := func() *netfilter.Outcome { // a walk may have replaced the list
+		if way == nil {
+			return &p.res.Outcomes[i]
+		}
+		by := p.res.Outcomes[i]
+		by.Packet.Out, by.Packet.NextHop = way.Out, way.NextHop
+		return &by
+	}
+	end := at()
+	in, certain := p.answersBy(end)
+	if !p.walker.AnswerPasses(*s, end, in, client) {
+		p.keep()
+		end = at()
+		x := p.answerOf(s, end, in)
+		if p.want.Frontend.Protocol == corev1.ProtocolUDP {
+			x = p.mayBeOffloaded(x, s, end, in)
+		}
+		if !certain && x.code != "" {
+			x = p.answerOf(s, end, netfilter.UnknownIface)
+			if x.code == "" && len(x.unsure) == 0 {
+				x.unsure = []netfilter.Uncertain{{What: "the interface by which they come in", Why: "the route to " +
+					end.Packet.Dst.String() + " is by " + in + ", and the answer may come by another one"}}
+			}
+		}
+		if x.code != "" || len(x.unsure) > 0 {
+			return x.of(end)
+		}
+	}
+	if u := p.answerRefused(end, in, certain); u != nil {
+		p.keep()
+		return onward{unsure: []netfilter.Uncertain{*u}}.of(at())
+	}
+	if u := p.astray(end); u != nil {
+		p.keep()
+		return onward{unsure: []netfilter.Uncertain{*u}}.of(at())
+	}
+	if !p.walker.FollowPasses(*s, end) {
+		p.keep()
+		end = at()
+		return p.mayBeOffloaded(p.laterOf(s, end), s, end, in).of(end)
+	}
+	return onward{end: end}
+}
+
+// eitherWay is what becomes of packets that go by one of two ways.
+func eitherWay(x, y onward) onward {
+	if x.code == "" && y.code != "" {
+		x, y = y, x
+	}
+	if x.code != "" && y.code == "" {
+		x = x.doubted()
+	}
+	if y.code == "" {
+		x.unsure = append(slices.Clip(x.unsure), y.unsure...)
+	}
+	return x
 }
 
 // answerRefused says which setting stops the endpoint's answer if it comes in by the interface that the packet has left
@@ -254,9 +283,15 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 // of makes what is wrong unsure where the first packet does not certainly come to the endpoint.
 func (x onward) of(end *netfilter.Outcome) onward {
 	if x.end = end; x.code != "" && !end.Certain {
-		x.unsure = []netfilter.Uncertain{{Where: x.at.Where, What: x.packet(), Why: x.message()}}
-		x.code = ""
+		return x.doubted()
 	}
+	return x
+}
+
+// doubted makes what is wrong unsure.
+func (x onward) doubted() onward {
+	x.unsure = []netfilter.Uncertain{{Where: x.at.Where, What: x.packet(), Why: x.message()}}
+	x.code = ""
 	return x
 }
 

@@ -48,8 +48,8 @@ func (w *Walker) martian(b *branch) bool {
 // martianKey stands for what Walker.martian asks.
 type martianKey struct{}
 
-// filtered ends branches that the kernel drops where it routes them, for the route back to their source, and returns the
-// others. Where that is not known one half of a branch is.
+// filtered ends branches that the kernel drops where it routes them, for the route back to their source, and returns
+// the others. Where that is not known one half of a branch is.
 func (w *Walker) filtered(bs []branch) []branch {
 	if !w.opt.Enters {
 		return bs
@@ -64,7 +64,7 @@ func (w *Walker) filtered(bs []branch) []branch {
 		drop, _ := w.host.ReversePath(query(&b.pkt))
 		switch {
 		case drop.Drops():
-			b.why, b.route = drop.Setting, drop.Route
+			b.why, b.route, b.by = drop.Setting, drop.Route, drop.By
 			w.finish([]branch{b}, Filtered)
 			continue
 		case drop.Unsure != "":

@@ -2,8 +2,8 @@
 
 package faults
 
-// settingFaults are settings of the kernel that stop packets which the rules make right: alone, and where it is not known
-// besides which branch packets take.
+// settingFaults are settings of the kernel that stop packets which the rules make right: alone, and where it is not
+// known besides which branch packets take.
 func settingFaults() []fault {
 	const (
 		cannotEvaluate = `iptables-nft -t mangle -A PREROUTING -m limit --limit 5/sec -j CONNMARK --set-xmark 0x100/0x100

@@ -39,10 +39,10 @@ const (
 // filter (but ip6tables -m rpfilter and nftables' fib).
 //
 // known is false where the settings of the interface, the routes, the routing rules or its addresses were not
-// collected, and where the result depends on more than a Query has; Reverse.Unsure names it where the filter may drop the
-// packet. It is also false for sources that are refused under every setting: the node's own, and broadcasts. Where no
-// setting of an interface was collected at all nothing is said. Packets decrypted by IPsec are never dropped, which no
-// file shows.
+// collected, and where the result depends on more than a Query has; Reverse.Unsure names it where the filter may drop
+// the packet. It is also false for sources that are refused under every setting: the node's own, and broadcasts. Where
+// no setting of an interface was collected at all nothing is said. Packets decrypted by IPsec are never dropped, which
+// no file shows.
 func (n *Network) ReversePath(q Query) (drop Reverse, known bool) {
 	q.Dst, q.Src = q.Dst.Unmap(), q.Src.Unmap()
 	if !q.Src.Is4() || q.In == "lo" {
@@ -205,8 +205,9 @@ func decided(by Decision) string {
 }
 
 // rpFilter returns the modes that an interface's filter may have, the larger one of its own setting and that of all
-// (IN_DEV_RPFILTER in include/linux/inetdevice.h), the settings as text, and the first of those that were not collected.
-// No mode is returned where the settings of single interfaces were not collected, and that of all does not turn it on.
+// (IN_DEV_RPFILTER in include/linux/inetdevice.h), the settings as text, and the first of those that were not
+// collected. No mode is returned where the settings of single interfaces were not collected, and that of all does not
+// turn it on.
 func (n *Network) rpFilter(dev string) (modes []int, setting, missing string) {
 	var value [2]int
 	var text []string

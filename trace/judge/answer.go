@@ -153,43 +153,15 @@ func (p *pathCase) walkOnward() []onward {
 			!end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
 			continue
 		}
-		in, certain := p.answersBy(end)
-		passed := p.walker.Passes(s, end, in, client)
-		first := p.walker.Left(end)
-		answer := onward{left: []netfilter.Left{passed.Left}}
-		if !passed.Answer {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			answer = p.answerBy(&s, end, in, certain, netfilter.Options{})
-			if answer.bad() {
-				out = append(out, answer.of(end))
-				continue
-			}
+		x, left := p.onwardBy(&s, i, nil, client, lists)
+		for w := range end.Ways {
+			var y onward
+			y, left = p.onwardBy(&s, i, &p.res.Outcomes[i].Ways[w], client, left)
+			x = eitherWay(x, y)
 		}
-		if u := p.answerRefused(end, in, certain); u != nil {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
-			continue
-		}
-		if u := p.astray(end); u != nil {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			out = append(out, onward{unsure: []netfilter.Uncertain{*u}}.of(end))
-			continue
-		}
-		lists = first.With(lists + passed.Lists).Lists
-		if !passed.Rest {
-			p.keep()
-			end = &p.res.Outcomes[i]
-			f := follower{pathCase: p, s: &s, end: end, in: in, certain: certain, first: first, answer: &answer}
-			x := f.all()
-			if x.bad() {
-				out = append(out, x.of(end))
-			}
-			for _, l := range x.left {
-				lists = l.With(lists).Lists
-			}
+		lists = left
+		if x.bad() {
+			out = append(out, x)
 		}
 	}
 	if u := p.another(s, lists); u != nil && len(out) == 0 {
@@ -216,6 +188,67 @@ func (p *pathCase) answerBy(
 			x.unsure = []netfilter.Uncertain{{What: "the interface by which they come in", Why: "the route to " +
 				end.Packet.Dst.String() + " is by " + in + ", and the answer may come by another one"}}
 		}
+	}
+	return x
+}
+
+// onwardBy is what becomes of the packets behind the first at an end of the walk, where that left by a way; nil stands
+// for that of the end. lists are those of sets that packets have changed, before it and behind it.
+func (p *pathCase) onwardBy(
+	s *netfilter.Start, i int, way *netfilter.Way, client, lists string,
+) (x onward, left string) {
+	at := func() *netfilter.Outcome { // a walk may have replaced the list
+		if way == nil {
+			return &p.res.Outcomes[i]
+		}
+		by := p.res.Outcomes[i]
+		by.Packet.Out, by.Packet.NextHop = way.Out, way.NextHop
+		return &by
+	}
+	end := at()
+	in, certain := p.answersBy(end)
+	passed := p.walker.Passes(*s, end, in, client)
+	first := p.walker.Left(end)
+	answer := onward{left: []netfilter.Left{passed.Left}}
+	if !passed.Answer {
+		p.keep()
+		end = at()
+		if answer = p.answerBy(s, end, in, certain, netfilter.Options{}); answer.bad() {
+			return answer.of(end), lists
+		}
+	}
+	if u := p.answerRefused(end, in, certain); u != nil {
+		p.keep()
+		return onward{unsure: []netfilter.Uncertain{*u}}.of(at()), lists
+	}
+	if u := p.astray(end); u != nil {
+		p.keep()
+		return onward{unsure: []netfilter.Uncertain{*u}}.of(at()), lists
+	}
+	lists = first.With(lists + passed.Lists).Lists
+	if passed.Rest {
+		return onward{end: end}, lists
+	}
+	p.keep()
+	end = at()
+	f := follower{pathCase: p, s: s, end: end, in: in, certain: certain, first: first, answer: &answer}
+	x = f.all()
+	for _, l := range x.left {
+		lists = l.With(lists).Lists
+	}
+	return x.of(end), lists
+}
+
+// eitherWay is what becomes of packets that go by one of two ways.
+func eitherWay(x, y onward) onward {
+	if x.code == "" && y.code != "" {
+		x, y = y, x
+	}
+	if x.code != "" && y.code == "" {
+		x = x.doubted("")
+	}
+	if y.code == "" {
+		x.unsure = append(slices.Clip(x.unsure), y.unsure...)
 	}
 	return x
 }
@@ -280,8 +313,7 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 // of makes what is wrong unsure where the first packet does not certainly come to the endpoint.
 func (x onward) of(end *netfilter.Outcome) onward {
 	if x.end = end; x.code != "" && !end.Certain {
-		x.unsure = []netfilter.Uncertain{{Where: x.at.Where, What: x.packet(), Why: x.message()}}
-		x.code = ""
+		return x.doubted("")
 	}
 	return x
 }

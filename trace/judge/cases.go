@@ -11,8 +11,8 @@ import (
 )
 
 // compareCases compares the path in each case of what a snapshot does not have: whether a match that cannot be
-// evaluated matches, in which order chains of one priority run, and which of several next hops is chosen. What stops the
-// packets of a case behind the rules counts, too. Where all cases are right, or all are wrong, that is the verdict;
+// evaluated matches, in which order chains of one priority run, and which of several next hops is chosen. What stops
+// the packets of a case behind the rules counts, too. Where all cases are right, or all are wrong, that is the verdict;
 // where they differ it is Unknown, as it was.
 func (p *pathCase) compareCases(want *expect.Path) {
 	cases := p.res.Cases()

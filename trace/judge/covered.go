@@ -28,7 +28,8 @@ var parts = []part{
 	{"IPsec policies", [2][]string{{snapshot.XfrmFile}}},
 }
 
-// covered tells what the verdicts of a node's paths rest on, and what they leave open.
+// covered tells what the verdicts of a node's paths rest on, and what they leave open. Settings of all interfaces alone
+// leave open what each of them has.
 func (n *node) covered() *report.Coverage {
 	out := &report.Coverage{Judged: []string{"rules"}}
 	if n.InPart() {
@@ -42,7 +43,7 @@ func (n *node) covered() *report.Coverage {
 				continue
 			}
 			for _, file := range p.files[at] {
-				if !n.knows(file) {
+				if !n.knows(file) || file == snapshot.SysctlFile && !n.net.HasInterfaceSettings() {
 					gap.Files = append(gap.Files, file)
 				}
 			}

@@ -4,6 +4,7 @@ package judge
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -54,6 +55,16 @@ func TestCoverage(t *testing.T) {
 			"looked for, and not on the node", "v1.28-iptables",
 			looked(func(w *capturedNode) { delete(w.files, snapshot.LinkFile) }),
 			report.Coverage{Judged: all},
+		},
+		{
+			"settings of all interfaces alone", "v1.28-iptables",
+			looked(func(w *capturedNode) {
+				w.files[snapshot.SysctlFile] = []byte("net/ipv4/ip_forward=1\nnet/ipv4/conf/all/rp_filter=0\n")
+			}),
+			report.Coverage{
+				Judged:    slices.Concat(all[:3], all[4:]),
+				NotJudged: []report.Gap{{Part: "settings", Files: []string{snapshot.SysctlFile}}},
+			},
 		},
 		{
 			"made by hand, without a file", "iptables", func(w *capturedNode) { delete(w.files, snapshot.SysctlFile) },

@@ -122,12 +122,16 @@ func (f *follower) walked(at *following, ending netfilter.Ending) onward {
 	return f.mayBeOffloaded(f.laterOf(f.s, f.end, opt), f.s, f.end, f.in)
 }
 
-// doubted makes what is wrong unsure, and says why it is.
+// doubted makes what is wrong unsure, and says why it is, where that is not said elsewhere.
 func (x onward) doubted(why string) onward {
-	if x.code != "" {
-		x.unsure = []netfilter.Uncertain{{Where: x.at.Where, What: x.packet(), Why: x.message() + " (" + why + ")"}}
-		x.code = ""
+	if x.code == "" {
+		return x
 	}
+	if why != "" {
+		why = " (" + why + ")"
+	}
+	x.unsure = []netfilter.Uncertain{{Where: x.at.Where, What: x.packet(), Why: x.message() + why}}
+	x.code = ""
 	return x
 }
 

@@ -120,6 +120,11 @@ func refusals(n *node, want *expect.Path, got *outcomes) []issue {
 			is.code, is.evidence = ReversePathFilter, say(o.why, o.route)
 			is.message = "the kernel drops it when it looks up the route: the route back to its source does not use the " +
 				"interface on which it arrived"
+			if o.decided != (host.Decision{}) {
+				is.message = "the kernel drops it when it looks up the route: no packet can be sent to its source by the route back"
+				is.remedy = n.withoutRoute(o.decided)
+				is.remedy.Text += loosenessIsNone
+			}
 		case o.atOwner == kubeProxy:
 			is = n.writerOf(o.where).refusal(is, o)
 		case o.where.Chain != nil && o.where.Hook.OfLink():

@@ -26,8 +26,14 @@ var _ = register(kind{
 			"route back to the endpoint uses another interface"),
 })
 
-const answerRefusedThere = "the endpoint's answer comes in by the interface that the packet left by, and the kernel drops " +
-	"it there: no packet can be sent to the endpoint by the route back, which is another one than that of the request"
+const answerRefusedThere = "the endpoint's answer comes in by the interface that the packet left by, and the kernel " +
+	"drops it there: no packet can be sent to the endpoint by the route back, which is another one than that of the " +
+	"request"
+
+// loosenessIsNone is the end of the remedy where the route back refuses packets.
+const loosenessIsNone = ". The kernel looks up the route back for the packet's addresses, and only with " +
+	"src_valid_mark for its mark; loose mode (2) needs a route, too. Where it is meant to be so, turn the filter off (0 " +
+	"for the interface and for all)"
 
 const answerDoubted = "whether the kernel drops the endpoint's answer for the route back to the endpoint is not known"
 
@@ -104,9 +110,7 @@ func (p *pathCase) filterRemedy(out *obstacle, drop *host.Reverse, in string) {
 	switch {
 	case drop.Refused:
 		out.message, out.remedy = answerRefusedThere, p.withoutRoute(drop.By)
-		out.remedy.Text += ". The kernel looks up the route back for the answer's addresses, without the mark of the request " +
-			"(unless src_valid_mark is set), and loose mode (2) needs a route, too. Where it is meant to be so, turn the " +
-			"filter off"
+		out.remedy.Text += loosenessIsNone
 		fallthrough
 	case drop.Strict:
 		for _, key := range []string{own, all} {

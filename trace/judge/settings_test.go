@@ -24,7 +24,8 @@ const bridgedPod = `[{"ifname":"cni0"},{"ifname":"eth0"},{"ifname":"lo"},{"ifnam
 // byEth1 are routes by which outsiders, and some of their addresses always, are reached through eth1.
 const byEth1 = `{"dst":"default","gateway":"10.88.0.1","dev":"eth1","table":"100","flags":[]},{"dst":"10.5.0.0/16","gateway":"10.88.0.1","dev":"eth1","flags":[]},`
 
-// set gives a kernel setting a value. Where it is of an interface, all interfaces get those that a helper reads of each.
+// set gives a kernel setting a value. Where it is of an interface, all interfaces get those that a helper reads of
+// each.
 func (w *capturedNode) set(key, value string) {
 	if strings.Contains(key, "/conf/") && !strings.Contains(key, "/conf/all/") &&
 		!strings.Contains(string(w.files["sysctl.txt"]), "/conf/lo/") {

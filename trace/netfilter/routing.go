@@ -55,8 +55,8 @@ func (p *Packet) loopedOutside() bool {
 // martianKey stands for what Walker.martian asks.
 type martianKey struct{}
 
-// filtered ends branches that the kernel drops where it routes them, for the route back to their source, and returns the
-// others. Where that is not known one half of a branch is.
+// filtered ends branches that the kernel drops where it routes them, for the route back to their source, and returns
+// the others. Where that is not known one half of a branch is.
 func (w *Walker) filtered(bs []branch) []branch {
 	if !w.opt.Enters {
 		return bs
@@ -71,7 +71,7 @@ func (w *Walker) filtered(bs []branch) []branch {
 		drop, _ := w.host.ReversePath(query(&b.pkt))
 		switch {
 		case drop.Drops():
-			b.why, b.route = drop.Setting, drop.Route
+			b.why, b.route, b.by = drop.Setting, drop.Route, drop.By
 			w.finish([]branch{b}, Filtered)
 			continue
 		case drop.Unsure != "":

@@ -76,7 +76,8 @@ type Outcome struct {
 	// Why says more: what makes it uncertain, or of a Filtered one the setting that drops it.
 	Why   string
 	Route string // of a Filtered one, what is wrong with the route to its source, or what is not known of it
-	// By is the routing rule and the route that decided of a NoRoute; zero where there is none for the destination.
+	// By is the routing rule and the route that decided of a NoRoute; zero where there is none for the destination. Of a
+	// Filtered one it is what refuses the route back; zero where that is by another interface.
 	By host.Decision
 	// Ways are the other ways by which the packet may have left, of one that was Sent by one of several: no rule asks for
 	// it, but settings of the interfaces do.

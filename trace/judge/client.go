@@ -102,6 +102,7 @@ var clients = map[string]map[string]report.Client{
 	EndpointReachableDirectly: failing("fail ({actual}), and work with the endpoint's own address"),
 	EndpointRefused:           failing("are refused ({actual})"),
 	EndpointSilent:            failing("get no answer ({actual})"),
+	DataNotAcknowledged:       failing("hang once data is sent ({actual})"),
 	EndpointTimeout:           failing("hang ({actual})"),
 	EndpointUnreachable:       failing("fail ({actual})"),
 	ObservedSkew:              differing("were shared otherwise than the rules say"),
@@ -109,6 +110,7 @@ var clients = map[string]map[string]report.Client{
 	PacketLost:                failing("are lost beyond {node}"),
 
 	// beyond the node
+	endtoend.InterfaceDown:          failing("hang: an interface on the way is down"),
 	endtoend.BacklogFull:            failing("hang: the endpoint's queue of connections is full"),
 	endtoend.EndToEndAnswerLost:     failing("fail: " + answerGone),
 	endtoend.EndToEndWrongNeighbour: failing("hang: sent to a wrong link-layer address"),

@@ -136,7 +136,8 @@ func TestWhatEndsAChainBeforeKubeProxysIsNamed(t *testing.T) {
 		}
 		f := p.Findings[0]
 		if f.Evidence[0].Text != "-A PREROUTING -d 10.96.77.154/32 -p tcp -j ACCEPT" ||
-			!strings.Contains(f.Remedy, "does not move the rules") || len(f.Commands) > 0 {
+			!strings.Contains(f.Remedy, "does not move the rules") || len(f.Commands) != 1 ||
+			f.Commands[0].Line != "iptables-nft -t nat -S PREROUTING" {
 			t.Errorf("%+v", f)
 		}
 	}

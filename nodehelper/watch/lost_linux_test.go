@@ -38,7 +38,8 @@ func TestNotificationsThatAreLost(t *testing.T) {
 		defer close(done)
 		thread.Do(func() {
 			listen(ctx, func(w bool) {
-				if a.announces(w); w {
+				a.announces(w)
+				if w {
 					works <- true
 				}
 			}, func(discarded bool) {

@@ -207,7 +207,8 @@ func newMetrics() *metrics {
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	m.registry.MustRegister(
-		m, m.latency, m.unmeasured, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
+		m, m.unmeasured,
+		m.latency, m.passes, m.apiErrors, m.judging, m.failures, m.cpu, m.announced, m.lost, m.errorsSeen, m.announcing,
 		m.connected, m.published, m.publishFailures, m.publishedAt, m.locks, m.starts, m.absent,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

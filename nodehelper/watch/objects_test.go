@@ -4,7 +4,6 @@ package watch
 
 import (
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -22,7 +21,8 @@ func TestWhatRestartsSettling(t *testing.T) {
 	service.Spec.Ports = []corev1.ServicePort{{Port: 80}}
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "web-1", ResourceVersion: "1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+			Namespace: "shop", Name: "web-1", ResourceVersion: "1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.1.5"}}},
 	}
@@ -46,8 +46,8 @@ func TestWhatRestartsSettling(t *testing.T) {
 		objects                    func() (before, now any)
 		settles, endpoints, judged bool
 	}{
-		"a list that is read again": {objects: func() (any, any) { return service, service.DeepCopy() }},
-		"a slice of such a list":    {objects: func() (any, any) { return slice, slice.DeepCopy() }},
+		"a list that is read again": {objects: of(func(s *corev1.Service) { s.ResourceVersion = "1" })},
+		"a slice of such a list":    {objects: in(func(s *discoveryv1.EndpointSlice) { s.ResourceVersion = "1" })},
 		"a version alone":           {objects: of(func(*corev1.Service) {})},
 		"an annotation": {
 			objects: of(func(s *corev1.Service) { s.Annotations["a"] = "c" }), judged: true,
@@ -97,7 +97,7 @@ func TestWhatRestartsSettling(t *testing.T) {
 			o.wake = func() { woken++ }
 			before, now := c.objects()
 			o.changed(before, now, false)
-			settles := o.lastChange(types.NamespacedName{Namespace: "shop", Name: "web"}) != (time.Time{})
+			settles := !o.lastChange(types.NamespacedName{Namespace: "shop", Name: "web"}).IsZero()
 			if settles != c.settles || len(o.take()) > 0 != c.endpoints {
 				t.Errorf("findings settle anew: %t", settles)
 			}

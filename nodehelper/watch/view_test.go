@@ -26,11 +26,19 @@ func TestAnErrorCountsByItself(t *testing.T) {
 	}{
 		"a fresh error":   {nil, []report.Finding{fault}, report.Mismatch, settling},
 		"a fresh warning": {nil, []report.Finding{warning}, report.Warning, settling},
-		"a fresh error beside a warning that counts":           {[]report.Finding{warning}, []report.Finding{fault}, report.Mismatch, report.Warning},
-		"a fresh warning beside an error that counts":          {[]report.Finding{fault}, []report.Finding{warning}, report.Mismatch, report.Mismatch},
-		"a fresh error beside one that counts":                 {[]report.Finding{fault}, []report.Finding{second}, report.Mismatch, report.Mismatch},
-		"all count":                                            {[]report.Finding{warning, fault}, nil, report.Mismatch, report.Mismatch},
-		"a path that is not known, beside a warning":           {nil, []report.Finding{warning, note}, report.Unknown, report.Unknown},
+		"a fresh error beside a warning that counts": {
+			[]report.Finding{warning}, []report.Finding{fault}, report.Mismatch, report.Warning,
+		},
+		"a fresh warning beside an error that counts": {
+			[]report.Finding{fault}, []report.Finding{warning}, report.Mismatch, report.Mismatch,
+		},
+		"a fresh error beside one that counts": {
+			[]report.Finding{fault}, []report.Finding{second}, report.Mismatch, report.Mismatch,
+		},
+		"all count": {[]report.Finding{warning, fault}, nil, report.Mismatch, report.Mismatch},
+		"a path that is not known, beside a warning": {
+			nil, []report.Finding{warning, note}, report.Unknown, report.Unknown,
+		},
 		"a path that is right, of which something can be said": {nil, []report.Finding{note}, report.Match, report.Match},
 	} {
 		t.Run(name, func(t *testing.T) {

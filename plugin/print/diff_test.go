@@ -112,7 +112,8 @@ func TestDiffConclusion(t *testing.T) {
 		{report.Diff{Summary: report.DiffSummary{Nodes: 2}}, "SAME: nothing that is compared differs on 2 nodes"},
 		{
 			report.Diff{Summary: report.DiffSummary{Nodes: 1, Others: 3, Objects: 1}},
-			"SAME: no path and no rule that is compared differs; 3 differences of settings, routes and the like, 1 difference of API objects",
+			"SAME: no path and no rule that is compared differs; 3 differences of settings, routes and the like, " +
+				"1 difference of API objects",
 		},
 		{
 			report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 4, Broke: 2, Repaired: 1, Unclear: 1}},
@@ -121,7 +122,7 @@ func TestDiffConclusion(t *testing.T) {
 		{
 			report.Diff{
 				Summary: report.DiffSummary{Nodes: 1},
-				Nodes:   []report.NodeDiff{{NotCompared: []report.NotCompared{{Part: "pods", Why: "shop/web: before: not collected"}}}},
+				Nodes:   []report.NodeDiff{{NotCompared: []report.NotCompared{{Part: "pods", Why: "not collected"}}}},
 			},
 			"SAME: no path and no rule that is compared differs; 1 part not compared",
 		},

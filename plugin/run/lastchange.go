@@ -3,8 +3,8 @@
 package run
 
 import (
-	"bytes"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +16,12 @@ import (
 
 // The fields of objects whose changes ask for other rules, as managedFields names them.
 var (
-	serviceFields = [][]byte{[]byte(`"f:spec"`), []byte(`"f:loadBalancer"`)}
-	sliceFields   = [][]byte{[]byte(`"f:endpoints"`), []byte(`"f:ports"`)}
+	serviceFields = []string{`"f:spec"`, `"f:loadBalancer"`}
+	sliceFields   = []string{`"f:endpoints"`, `"f:ports"`}
 )
 
-// lastChange is when a Service or its endpoints were last changed, as far as their objects tell: by when they were made,
-// by when somebody last wrote these fields, and by the time that the controller of slices notes. That a slice was
+// lastChange is when a Service or its endpoints were last changed, as far as their objects tell: by when they were
+// made, by when somebody last wrote these fields, and by the time that the controller of slices notes. That a slice was
 // deleted does not show.
 func lastChange(service *corev1.Service, all []*discoveryv1.EndpointSlice) time.Time {
 	last := written(&service.ObjectMeta, serviceFields)
@@ -40,14 +40,15 @@ func lastChange(service *corev1.Service, all []*discoveryv1.EndpointSlice) time.
 
 // written is when an object was made, or when somebody last wrote some of its fields. A controller that writes
 // annotations alone has none of them.
-func written(o *metav1.ObjectMeta, fields [][]byte) time.Time {
+func written(o *metav1.ObjectMeta, fields []string) time.Time {
 	last := o.CreationTimestamp.Time
 	for i := range o.ManagedFields {
 		m := &o.ManagedFields[i]
 		if m.Time == nil || m.FieldsV1 == nil || !m.Time.After(last) {
 			continue
 		}
-		if slices.ContainsFunc(fields, func(f []byte) bool { return bytes.Contains(m.FieldsV1.Raw, f) }) {
+		written := m.FieldsV1.GetRawString()
+		if slices.ContainsFunc(fields, func(f string) bool { return strings.Contains(written, f) }) {
 			last = m.Time.Time
 		}
 	}

@@ -53,11 +53,11 @@ func (s *Session) Status(ctx context.Context, selector string, service *corev1.S
 		}
 		return nil, NotInspected(errors.New("the cluster has no nodes"))
 	}
-	var slices []*discoveryv1.EndpointSlice
+	var endpoints []*discoveryv1.EndpointSlice
 	if s.Objects != nil {
-		slices = s.Objects.EndpointSlices
+		endpoints = s.Objects.EndpointSlices
 	}
-	return statusOf(nodes, published, service, slices, s.Now()), nil
+	return statusOf(nodes, published, service, endpoints, s.Now()), nil
 }
 
 // status makes a StatusReport.

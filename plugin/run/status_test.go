@@ -229,40 +229,40 @@ func TestStatusOfAService(t *testing.T) {
 	}
 }
 
-// A node that was judged before the Service or its endpoints changed last is not right for that: nobody knows. A finding
-// stays, and so does what agents say where nothing of that changed.
+// A node that was judged before the Service or its endpoints changed last is not right for that: nobody knows. A
+// finding stays, and so does what agents say where nothing of that changed.
 func TestStatusOfAServiceThatHasChanged(t *testing.T) {
 	at := func(seconds int) *metav1.Time {
 		t := metav1.NewTime(statusNow.Add(time.Duration(seconds) * time.Second))
 		return &t
 	}
 	fields := func(text string, seconds int) []metav1.ManagedFieldsEntry {
-		return []metav1.ManagedFieldsEntry{{Time: at(seconds), FieldsV1: &metav1.FieldsV1{Raw: []byte(text)}}}
+		return []metav1.ManagedFieldsEntry{{Time: at(seconds), FieldsV1: metav1.NewFieldsV1(text)}}
 	}
 	made := metav1.NewTime(statusNow.Add(-time.Hour))
 	for name, c := range map[string]struct {
 		change func(web *corev1.Service, slice *discoveryv1.EndpointSlice)
-		want   string
+		want   string // of each node: wrong, right, or not known
 	}{
-		"no change": {func(*corev1.Service, *discoveryv1.EndpointSlice) {}, "Mismatch Match Match Match"},
+		"no change": {func(*corev1.Service, *discoveryv1.EndpointSlice) {}, "x==="},
 		"a port": {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			web.ManagedFields = fields(`{"f:spec":{"f:ports":{}}}`, -2)
-		}, "Mismatch Match Unknown Unknown"},
+		}, "x=??"},
 		"an annotation": {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) {
 			web.ManagedFields = fields(`{"f:metadata":{"f:annotations":{}}}`, -2)
-		}, "Mismatch Match Match Match"},
+		}, "x==="},
 		"endpoints": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
 			slice.ManagedFields = fields(`{"f:endpoints":{}}`, 0)
-		}, "Mismatch Unknown Unknown Unknown"},
+		}, "x???"},
 		"endpoints, as the controller says": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
 			slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at(-2).UTC().Format(time.RFC3339)}
-		}, "Mismatch Match Unknown Unknown"},
+		}, "x=??"},
 		"a slice that is new": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
 			slice.CreationTimestamp = *at(-2)
-		}, "Mismatch Match Unknown Unknown"},
+		}, "x=??"},
 		"endpoints of another Service": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
 			slice.Labels[discoveryv1.LabelServiceName], slice.CreationTimestamp = "db", *at(-2)
-		}, "Mismatch Match Match Match"},
+		}, "x==="},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects, reports := published(4) // judged 0, 1, 2 and 3 seconds ago
@@ -278,7 +278,8 @@ func TestStatusOfAServiceThatHasChanged(t *testing.T) {
 			var got []string
 			unknown := 0
 			for _, n := range r.Nodes {
-				got = append(got, string(n.Verdict))
+				signs := map[report.Verdict]string{report.Mismatch: "x", report.Match: "=", report.Unknown: "?"}
+				got = append(got, signs[n.Verdict])
 				if n.Verdict == report.Unknown {
 					unknown++
 				}
@@ -286,7 +287,7 @@ func TestStatusOfAServiceThatHasChanged(t *testing.T) {
 					t.Errorf("%s: %q", n.Node, n.Error)
 				}
 			}
-			if text := strings.Join(got, " "); text != c.want {
+			if text := strings.Join(got, ""); text != c.want {
 				t.Errorf("%s, want %s", text, c.want)
 			}
 			if len(r.Groups) != 1 || r.Groups[0].NotKnown != unknown || r.Groups[0].Without != 3-unknown {

@@ -116,9 +116,9 @@ func (c *comparison) notCompared(part string) {
 	case PartSets:
 		names = []string{part, "ipsets"}
 	case PartRules:
-		names = append(names, besideRules...)
+		names = slices.Concat(names, besideRules)
 	case PartListeners:
-		names = append(names, snapshot.PacketFile)
+		names = []string{part, snapshot.PacketFile}
 	}
 	for _, name := range names {
 		var why []string

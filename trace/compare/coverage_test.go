@@ -29,9 +29,11 @@ func behind(text string) func(string) string { return func(s string) string { re
 // other is an edit that makes a file another one.
 func other(text string) func(string) string { return func(string) string { return text } }
 
-const wireguard = "interface: wg0\n  public key: AAAA=\n  private key: (hidden)\n  listening port: 51820\n\npeer: BBBB=\n" +
+const wireguard = "interface: wg0\n  public key: AAAA=\n  listening port: 51820\n\npeer: BBBB=\n" +
 	"  endpoint: 10.79.0.12:51820\n  allowed ips: 10.245.1.0/24\n  latest handshake: 1 minute ago\n" +
 	"  transfer: 1 KiB received, 2 KiB sent\n"
+
+const tableRule = `[{"priority":100,"src":"all","table":"100"},{`
 
 const matchall = "filter protocol all pref 1 matchall chain 0 handle 0x1 action order 1: gact action drop\n"
 
@@ -48,8 +50,8 @@ var editsOfBoth = []edit{
 	{snapshot.LinkFile, replaced(`"mtu":1500`, `"mtu":1300`), []string{"links changed"}},
 	{snapshot.RouteFile, replaced(`"dst":"default"`, `"dst":"192.0.2.0/24"`), []string{"routes "}},
 	{snapshot.Route6File, replaced(`"dst":"default"`, `"dst":"2001:db8::/64"`), []string{"routes "}},
-	{snapshot.RuleFile, replaced("[{", `[{"priority":100,"src":"all","table":"100"},{`), []string{"routing rules added"}},
-	{snapshot.Rule6File, replaced("[{", `[{"priority":100,"src":"all","table":"100"},{`), []string{"routing rules added"}},
+	{snapshot.RuleFile, replaced("[{", tableRule), []string{"routing rules added"}},
+	{snapshot.Rule6File, replaced("[{", tableRule), []string{"routing rules added"}},
 	{snapshot.SysctlFile, behind("net/ipv4/conf/all/arp_ignore=8\n"), []string{"settings changed"}},
 	{snapshot.ProgramsFile, other("tc eth0 ingress " + matchall), []string{"rules "}},
 	{
@@ -57,10 +59,11 @@ var editsOfBoth = []edit{
 		[]string{"rules "},
 	},
 	{
-		snapshot.NFTHooksFile, other("family ip {\n\thook input {\n\t\t 0000000000 chain ip filter INPUT [nf_tables]\n\t}\n}\n"),
+		snapshot.NFTHooksFile,
+		other("family ip {\n\thook input {\n\t\t 0000000000 chain ip filter INPUT [nf_tables]\n\t}\n}\n"),
 		[]string{"rules "},
 	},
-	{snapshot.ListenFile, behind("tcp LISTEN 0 4096 *:9999 *:* users:((\"x\",pid=7,fd=3))\n"), []string{"listeners added"}},
+	{snapshot.ListenFile, behind("tcp LISTEN 0 4096 *:9999 *:* \n"), []string{"listeners added"}},
 	{
 		snapshot.NFTFile, other(`{"nftables":[{"table":{"family":"inet","name":"x","handle":1}},{"chain":{"family":"inet",` +
 			`"table":"x","name":"i","handle":1,"type":"filter","hook":"input","prio":0,"policy":"drop"}}]}`),
@@ -75,7 +78,10 @@ var editsOfNodes = []edit{
 		snapshot.NeighbourFile, replaced(`"dst":"10.79.0.12","dev":"eth0","lladdr":"92:0e:d1:c7:e8:57","state":["STALE"]`,
 			`"dst":"10.79.0.12","dev":"eth0","lladdr":"02:00:00:00:00:99","state":["PERMANENT"]`), []string{"neighbours "},
 	},
-	{snapshot.IPVSFile, other("-A -t 10.97.0.1:443 -s rr\n-a -t 10.97.0.1:443 -r 10.79.0.11:6443 -m -w 1\n"), []string{"virtual servers "}},
+	{
+		snapshot.IPVSFile, other("-A -t 10.97.0.1:443 -s rr\n-a -t 10.97.0.1:443 -r 10.79.0.11:6443 -m -w 1\n"),
+		[]string{"virtual servers "},
+	},
 	{
 		snapshot.BridgeFDBFile, replaced(`"dst":"10.79.0.11"`, `"dst":"10.79.0.11","port":9999`), []string{"tunnels "},
 	},
@@ -125,8 +131,8 @@ func TestEveryFileIsComparedOrNamed(t *testing.T) {
 			t.Errorf("docs/diff.md does not say that %s is not compared", file)
 		}
 	}
-	objects, n := snap.Node(t, filepath.Join(testdata, "endtoend/vxlan.tar.gz"), "node3")
-	const pod = "shop/web-76bbf6d6cc-m4dxw"
+	objects, n := snap.Node(t, filepath.Join(testdata, threeNodes), "node3")
+	pod := podsOf["node3"]
 	facts := func(n *snapshot.Node) *compare.Facts {
 		state, err := nodestate.Load(n)
 		if err != nil {
@@ -142,7 +148,9 @@ func TestEveryFileIsComparedOrNamed(t *testing.T) {
 		change   func(file string, data []byte) *snapshot.Node
 		read     *snapshot.Node
 	}{
-		{"node", "", snapshot.NodeFiles, slices.Concat(editsOfBoth, editsOfNodes), func(file string, data []byte) *snapshot.Node {
+		{"node", "", snapshot.NodeFiles, slices.Concat(editsOfBoth, editsOfNodes), func(
+			file string, data []byte,
+		) *snapshot.Node {
 			if file == snapshot.NFTFile { // beside the kernel's own answers nobody reads it
 				return n.Only(slices.DeleteFunc(slices.Clone(snapshot.NodeFiles), func(f string) bool {
 					return f == snapshot.NFTDumpFile
@@ -150,7 +158,9 @@ func TestEveryFileIsComparedOrNamed(t *testing.T) {
 			}
 			return n.With(file, data)
 		}, n},
-		{"pod", "pod " + pod, snapshot.PodFiles, slices.Concat(editsOfBoth, editsOfPods), func(file string, data []byte) *snapshot.Node {
+		{"pod", "pod " + pod, snapshot.PodFiles, slices.Concat(editsOfBoth, editsOfPods), func(
+			file string, data []byte,
+		) *snapshot.Node {
 			return n.With("pods/"+strings.Replace(pod, "/", "_", 1)+"/"+file, data)
 		}, n.Pod(pod)},
 	} {

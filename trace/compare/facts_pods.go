@@ -61,7 +61,8 @@ func (r *reader) gateways() {
 	}
 }
 
-// ephemeral is the first of the ports that the kernel chooses for sockets that ask for none (net.ipv4.ip_local_port_range).
+// ephemeral is the first of the ports that the kernel chooses for sockets that ask for none
+// (net.ipv4.ip_local_port_range).
 const ephemeral = 32768
 
 // listeners lists the sockets that listen, without their processes' numbers and the lengths of their queues. Those at
@@ -101,19 +102,21 @@ func listenerText(s *host.Socket) string {
 			at = "[" + at + "]"
 		}
 	}
-	text := fmt.Sprintf("%s:%d", at, s.Port)
+	words := []string{fmt.Sprintf("%s:%d", at, s.Port)}
 	for _, x := range []struct {
 		is   bool
 		text string
 	}{
-		{s.Device != "", "on " + s.Device}, {s.Process != "", "process " + s.Process}, {s.Stopped, "stopped"},
+		{s.Device != "", "on " + s.Device},
+		{s.Process != "", "process " + s.Process},
+		{s.Stopped, "stopped"},
 		{s.Full(), "its backlog is full"},
 	} {
 		if x.is {
-			text += " " + x.text
+			words = append(words, x.text)
 		}
 	}
-	return text
+	return strings.Join(words, " ")
 }
 
 // sortPart sorts the lists of a part whose order means nothing.

@@ -25,7 +25,8 @@ const (
 )
 
 // Objects compares the API objects of two captures: what of Services and Nodes decides about paths, the endpoints of
-// each Service, however they are cut into EndpointSlices, and the state of their Pods. left is how many differences are not listed.
+// each Service, however they are cut into EndpointSlices, and the state of their Pods. left is how many differences are
+// not listed.
 func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int) {
 	x := &objects{}
 	x.compare(PartServices, services(before), services(after))

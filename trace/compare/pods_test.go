@@ -82,9 +82,10 @@ func TestPodsOfTwoNodes(t *testing.T) {
 	}{
 		{"nothing", nil, nil},
 		{"a socket of the pod", file(inPod(snapshot.ListenFile), other("")), []string{
-			"listeners removed " + pair + "tcp: *:8080 process echo →", "listeners removed " + pair + "udp: *:8080 process echo →",
+			"listeners removed " + pair + "tcp: *:8080 process echo →",
+			"listeners removed " + pair + "udp: *:8080 process echo →",
 		}},
-		{"the local address of the tunnel", file(snapshot.LinkFile, replaced(`"local":"10.79.0.13"`, `"local":"192.0.2.9"`)), []string{
+		{"the tunnel's address", file(snapshot.LinkFile, replaced(`"local":"10.79.0.13"`, `"local":"192.0.2.9"`)), []string{
 			"tunnels changed flannel.1: vxlan id 1 port 8472 local 10.79.0.11 on eth0 → " +
 				"vxlan id 1 port 8472 local 192.0.2.9 on eth0",
 		}},
@@ -112,9 +113,11 @@ func TestPodsOfEndpoints(t *testing.T) {
 	}
 	crash := corev1.ContainerStatus{
 		Name: "web", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}},
 	}
-	before := &snapshot.Cluster{Pods: []*corev1.Pod{pod("web-1", "10.244.1.1"), pod("job-1", "10.244.1.9"), pod("old", "10.244.1.2")}}
+	crash.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}
+	before := &snapshot.Cluster{Pods: []*corev1.Pod{
+		pod("web-1", "10.244.1.1"), pod("job-1", "10.244.1.9"), pod("old", "10.244.1.2"),
+	}}
 	before.EndpointSlices = append(before.EndpointSlices, slice("web-1", "web", true, "10.244.1.1", "10.244.1.2"))
 	after := *before
 	after.Pods = []*corev1.Pod{pod("web-1", "10.244.1.1", crash), pod("job-1", "10.244.1.9", crash)}

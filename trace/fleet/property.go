@@ -154,7 +154,7 @@ func (p *properties) setLabels(all map[string]string, keys []string) {
 }
 
 // describing are words in the keys of labels that software writes about the hardware it found, often hundreds of them
-// on a node: https://github.com/kubernetes-sigs/node-feature-discovery, and NVIDIA's gpu-feature-discovery. grouping are
+// on a node (https://github.com/kubernetes-sigs/node-feature-discovery, NVIDIA's gpu-feature-discovery). grouping are
 // words in those of labels that say to which group of nodes a node belongs, as clouds and people write them.
 var (
 	describing = []string{"feature.node.kubernetes.io/", "nvidia.com/", "amd.com/gpu", "intel.feature"}
@@ -173,9 +173,9 @@ func weightOf(key string) int {
 	return 1
 }
 
-// labelsOf chooses the labels that are compared, by their keys: the same ones of all nodes, so that one that a node does
-// not have is known not to be there. Those with the same value on all nodes separate none of them, and are left out
-// first.
+// labelsOf chooses the labels that are compared, by their keys: the same ones of all nodes, so that one that a node
+// does not have is known not to be there. Those with the same value on all nodes separate none of them, and are left
+// out first.
 func labelsOf(nodes []*corev1.Node) []string {
 	type values struct {
 		first string

@@ -172,7 +172,10 @@ func TestBadInput(t *testing.T) {
 		{"trace web", "no cluster is configured: set KUBECONFIG"},
 		{"verify -A", "no cluster is configured"},
 		{"resolve web", "no cluster is configured"},
-		{"trace deploy/web" + shop, "there is no pod of deployment/web in namespace shop: give the Service's name"},
+		{
+			"trace deploy/web" + shop, "web-7c9d8f6b5d-zc8td, so that it is not known whether there is a pod of " +
+				"deployment/web in namespace shop; did you mean service/shop/web?",
+		},
 		{"trace wbe" + shop, `service "wbe" not found in namespace "shop"; did you mean web?`},
 		{
 			"trace web --snapshot " + broken,

@@ -119,7 +119,8 @@ func TestEndToEndFromOutsideSnapshots(t *testing.T) {
 				"between the client and the node",
 		}},
 		{"node1:30350", "outside-kept", run.ExitMismatch, 2, []string{
-			"EndToEndAnswerLost  10.245.1.2:8080", "EndToEndAnswerLost  10.245.2.2:8080",
+			"Impact   MISMATCH: 2 of 3 connections to shop/web from 10.79.0.1 fail: the answer does not come back\n",
+			"MISMATCH  Shadowed  10.245.1.2:8080, 10.245.2.2:8080\n",
 			"the answer goes directly to 10.79.0.1",
 		}},
 	} {

@@ -314,6 +314,12 @@ func (t *table) lines() []tableLine {
 		heights[k] = 1
 		for i, cell := range r {
 			wrapped := plaintext.WrapCell(cell, widths[i])
+			if i == 0 && len(wrapped) > 1 { // no line begins with what a name has behind a space
+				wrapped = plaintext.WrapCell(cell, max(widths[i]-gap, 1))
+				for n := 1; n < len(wrapped); n++ {
+					wrapped[n] = strings.Repeat(" ", gap) + wrapped[n]
+				}
+			}
 			cells[i], heights[k] = strings.Join(wrapped, "\n"), max(heights[k], len(wrapped))
 			if i == last {
 				lasts[k] = wrapped

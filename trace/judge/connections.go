@@ -134,8 +134,8 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 			),
 			evidence: w.entries,
 		}
-		is.client.Sentence = fmt.Sprintf("%s to %s from %s %s to %s, which is not a serving endpoint; no path is wrong, so "+
-			"that new connections are not affected by it", number(len(w.clients), string(f.Protocol)+" connection"),
+		is.client.Sentence = fmt.Sprintf("%s to %s from %s %s to %s, which is not a serving endpoint",
+			number(len(w.clients), string(f.Protocol)+" connection"),
 			expect.NameOf(svc), cut(w.clients, 4), verb(len(w.clients), "still goes", "still go"), w.to)
 		if !w.translated {
 			is.actual = "not translated"
@@ -146,8 +146,7 @@ func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
 				at,
 				verb(len(w.clients), "is", "are"),
 			)
-			is.client.Sentence = fmt.Sprintf("%s to %s from %s %s to the Service's own address, where nothing answers; no path "+
-				"is wrong, so that new connections are not affected by it",
+			is.client.Sentence = fmt.Sprintf("%s to %s from %s %s to the Service's own address, where nothing answers",
 				number(len(w.clients), string(f.Protocol)+" connection"), expect.NameOf(svc), cut(w.clients, 4),
 				verb(len(w.clients), "still goes", "still go"))
 		}

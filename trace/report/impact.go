@@ -59,8 +59,11 @@ func impactOfNodes(r *Report, service string) string {
 			if f.VerdictOn(nil) != r.Verdict {
 				continue
 			}
-			if f.Client.Sentence != "" {
-				return f.Client.Sentence
+			if s := f.Client.Sentence; s != "" {
+				if sum := &r.Summary; r.Kind == KindTrace && sum.Paths == sum.Matched+sum.ByDesign {
+					s += "; all paths are right, so that new connections are not affected by it"
+				}
+				return s
 			}
 			if text := f.Code + " on " + r.Nodes[i].Node; f.Code != "" && !slices.Contains(may, text) {
 				may = append(may, text)

@@ -114,7 +114,8 @@ func TestDifferencesSayOfWhat(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{
 			"diff " + broken + " " + kindsOfServices(t),
-			"  none → ByDesign  shop/db: ExternalName; shop/lb: LoadBalancerIP 203.0.113.9:443 from node; shop/redis: Headless\n",
+			"  none → ByDesign  shop/db: ExternalName; shop/lb: LoadBalancerIP 203.0.113.9:443 from node; " +
+				"shop/redis: Headless\n",
 		},
 		{
 			"trace shop/web --compare node1,node3 --snapshot " + threeNodes,

@@ -145,7 +145,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	for _, code := range codes() {
 		texts = append(texts, []string{"explain", code})
 	}
-	whole := regexp.MustCompile(`^(\t|  kubectl |(- Upstream: )?https?://| *https?://)`)
+	whole := regexp.MustCompile(`^(\t| {2}kubectl |(- Upstream: )?https?://| *https?://)`)
 	for _, args := range texts {
 		all := strings.Fields(strings.ReplaceAll(printedAt(0, args...), "#", ""))
 		for _, columns := range terminalWidths {

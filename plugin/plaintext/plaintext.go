@@ -163,7 +163,7 @@ func isOption(word string) bool {
 func Unbroken(s string) int {
 	text := strings.TrimLeft(s, " ")
 	widest := 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		for _, part := range cellParts(word) {
 			widest = max(widest, Width(part))
 		}

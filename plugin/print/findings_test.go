@@ -89,8 +89,12 @@ func TestRemedyOfSeveralNodesIsPrintedOnce(t *testing.T) {
 		t.Fatalf("%d remedies: %v", len(b.fixes), b.fixes)
 	}
 	want := []pasted{
-		{"on a", "modprobe x"}, {"", "sysctl x"}, {"on a, at last", "reboot"},
-		{"on b", "modprobe x"}, {"", "sysctl x"}, {"on b, at last", "reboot"},
+		{"on a", "modprobe x"},
+		{"", "sysctl x"},
+		{"on a, at last", "reboot"},
+		{"on b", "modprobe x"},
+		{"", "sysctl x"},
+		{"on b, at last", "reboot"},
 	}
 	if got := led(b.fixes[0].Commands); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -109,8 +109,8 @@ func tracedTexts(s *report.Segment) (out []string) {
 	return out
 }
 
-// segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below, and
-// where it is.
+// segmentTable writes segments as a table. In a terminal that is too narrow for it what is said of each stands below,
+// and where it is.
 func (t *text) segmentTable(tab *table, color func(row int) terminal.Color) {
 	t.table(tab.fit(t.columns, []string{"PLACE", "WHAT"}, "WHAT", "PLACE", "SEEN"), color)
 }

@@ -117,8 +117,8 @@ func (t *text) verifyTable() {
 	t.Blank()
 }
 
-// fitPaths makes a table of paths fit a terminal. What wide output has below a row is left out otherwise, as the findings
-// say it.
+// fitPaths makes a table of paths fit a terminal. What wide output has below a row is left out otherwise, as the
+// findings say it.
 func (t *text) fitPaths(tab *table) *table {
 	if t.wide {
 		return tab.fit(t.columns, nil, "EXPECTED", "ACTUAL", "FROM", "NODE", "FRONTEND")

@@ -120,11 +120,14 @@ func TestLiveFaults(t *testing.T) {
 		{"the other node drops it", app, []string{"-j", "DROP"}, nil, elsewhere(judge.EndpointTimeout)},
 		{
 			"the other node drops large packets, and nothing is sent", app,
-			[]string{"-m", "length", "--length", "1000:65535", "-j", "DROP"}, nil, "",
+			[]string{"-m", "length", "--length", "1000:65535", "-j", "DROP"},
+			nil, "",
 		},
 		{
-			"the other node drops large packets", app, []string{"-m", "length", "--length", "1000:65535", "-j", "DROP"},
-			[]string{"--payload", "hello", "--size", "4000"}, elsewhere(judge.DataNotAcknowledged),
+			"the other node drops large packets", app,
+			[]string{"-m", "length", "--length", "1000:65535", "-j", "DROP"},
+			[]string{"--payload", "hello", "--size", "4000"},
+			elsewhere(judge.DataNotAcknowledged),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

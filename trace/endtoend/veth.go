@@ -37,8 +37,8 @@ type veth struct {
 func (v *veth) bridge() string { return cmp.Or(v.node.Host.Master(v.end), v.end) }
 
 // leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has
-// its link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that it
-// comes in by; "" where that is not known. Where all is right, or was not read, ok is true.
+// its link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that
+// it comes in by; "" where that is not known. Where all is right, or was not read, ok is true.
 func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
 	if s, in, ok = v.leaves(p); !ok || in == "" {
 		return s, in, ok

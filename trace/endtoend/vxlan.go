@@ -98,7 +98,8 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.S
 }
 
 // sameForm compares the form of the headers at both ends: one that the other end does not expect is discarded
-// (vxlan_rcv in drivers/net/vxlan/vxlan_core.c). That with a mark is sent for packets alone that have one (vxlan_build_gbp_hdr).
+// (vxlan_rcv in drivers/net/vxlan/vxlan_core.c). That with a mark is sent for packets alone that have one
+// (vxlan_build_gbp_hdr).
 func (x *crossing) sameForm(place string, v *host.VXLAN, in string) (s report.Segment, ok bool) {
 	o, _ := x.to.Host.VXLAN(in)
 	evidence := []string{

@@ -43,9 +43,9 @@ func bridgedByIPVS(t *testing.T, hairpin bool) *capturedNode {
 	return w
 }
 
-// TestIPVSOnABridge: a request to a virtual server is the node's own, which the bridge's own interface sends. Its answer
-// is a frame of the endpoint's port, which the bridge forwards where it goes to a neighbour, or to an address that
-// br_netfilter translates; and of that the route is asked.
+// TestIPVSOnABridge: a request to a virtual server is the node's own, which the bridge's own interface sends. Its
+// answer is a frame of the endpoint's port, which the bridge forwards where it goes to a neighbour, or to an address
+// that br_netfilter translates; and of that the route is asked.
 func TestIPVSOnABridge(t *testing.T) {
 	const itself, other = "10.244.1.32", "10.244.1.200"
 	for _, c := range []struct {

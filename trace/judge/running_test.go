@@ -254,7 +254,8 @@ func TestCleanupIsNotProposedOnANodeWhereItMayBeAPod(t *testing.T) {
 		want []string // commands, "LINE (WHEN)"
 	}{
 		{
-			"not known", running{},
+			"not known",
+			running{},
 			[]string{
 				"kubectl get pods -A -o wide --field-selector spec.nodeName=node1 (to see whether it is a pod)",
 				"ps -e -o pid=,cgroup:512=,comm= | grep -E ' (kube-proxy|k3s.*|kubelite)$' (to see how else it runs)",
@@ -262,14 +263,16 @@ func TestCleanupIsNotProposedOnANodeWhereItMayBeAPod(t *testing.T) {
 			},
 		},
 		{
-			"a pod that was not read", running{inPod: true},
+			"a pod that was not read",
+			running{inPod: true},
 			[]string{
-				"kubectl get pods -A -o wide --field-selector spec.nodeName=node1 (to find its pod, in which kube-proxy --cleanup " +
-					"is to be run (connections to Services fail until the restart))",
+				"kubectl get pods -A -o wide --field-selector spec.nodeName=node1 (to find its pod, in which " +
+					"kube-proxy --cleanup is to be run (connections to Services fail until the restart))",
 			},
 		},
 		{
-			"a unit of systemd", running{unit: "kube-proxy.service"},
+			"a unit of systemd",
+			running{unit: "kube-proxy.service"},
 			[]string{"kube-proxy --cleanup (connections to Services fail until the restart)"},
 		},
 	} {

@@ -154,7 +154,7 @@ func leaveOut(t *testing.T, p *plan.Plan, try func() error) {
 
 func (c *programmed) params(p *plan.Plan) *program.Request {
 	return &program.Request{Plan: p, ProgramOptions: wire.ProgramOptions{
-		Mode: c.Mode.Name, Backend: c.Mode.Backend, TTL: time.Minute, Run: "run", By: "the tests",
+		Mode: c.Mode.Name, Backend: c.Mode.Backend, TTL: 10 * time.Minute, Run: "run", By: "the tests",
 		Allow: plan.Askable(), // this is not the captured node
 	}}
 }

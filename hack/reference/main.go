@@ -91,8 +91,8 @@ func pages() (map[string]string, error) {
 	var commands []*cobra.Command
 	for _, cmd := range root.Commands() {
 		switch {
-		case cmd.Name() == "options":
-			cmd.Hidden = true // it lists what is on the first page
+		case cmd.Name() == "options", cmd.Name() == "completion":
+			cmd.Hidden = true // the one lists what is on the first page; the other has cobra's own help
 		case cmd.IsAvailableCommand():
 			commands = append(commands, cmd)
 		}

@@ -156,7 +156,7 @@ func (p *pathCase) another(s netfilter.Start, lists string) []netfilter.Uncertai
 			return res.Uncertain
 		}
 		return []netfilter.Uncertain{{
-			Where: o.Where, What: "what becomes of the client's next connection",
+			Where: o.Where, What: "what happens to the client's next connection",
 			Why: "rules have changed lists or sets for the one before it",
 		}}
 	}

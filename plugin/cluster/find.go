@@ -343,6 +343,9 @@ func noOwner(objects *snapshot.Cluster, ref Reference) error {
 	switch {
 	case ref.Address.IsLoopback() && ref.Port == "":
 		return fmt.Errorf("%s is the loopback address, which every node has for itself: give it with a NodePort", ref.Address)
+	case ref.Address.IsLoopback() && !isNumber(ref.Port):
+		return fmt.Errorf("%s is the loopback address, with port %q: a NodePort is a number%s", ref.Address, ref.Port,
+			nodePortsOf(objects))
 	case ref.Address.IsLoopback():
 		return fmt.Errorf("%s is the loopback address, which every node has for itself, and no Service has NodePort "+
 			"%s", ref.Address,

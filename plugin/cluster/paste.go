@@ -194,6 +194,9 @@ var flows = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)\b(?:dst|daddr)=([0-9a-f.:]+) .*?\b(?:dport|dpt)=(\d+)`), // conntrack, a LOG target
 }
 
+// upstream is the server that nginx did not reach, beside its client.
+var upstream = regexp.MustCompile(`\bupstream: "([a-z]+://[^"]+)"`)
+
 // portNumbers are the names that tcpdump prints for ports that Services have most.
 var portNumbers = map[string]string{"domain": "53", "http": "80", "https": "443", "http-alt": "8080"}
 
@@ -255,6 +258,10 @@ func (r *Reference) sentence(text string) (string, error) {
 			}
 			return r.Input, nil
 		}
+	}
+	if m := upstream.FindStringSubmatch(text); m != nil {
+		r.Input = withoutPassword(m[1])
+		return m[1], nil
 	}
 	// A rule of one Service's chain leads to chains of the same Service.
 	for word := range strings.FieldsSeq(text) {

@@ -72,6 +72,7 @@ func TestMeantArguments(t *testing.T) {
 			"resolve|localhost",
 			"127.0.0.1 is the loopback address, which every node has for itself: give it with a NodePort",
 		},
+		{"resolve|localhost:http", "a NodePort is a number; there is 31443 of shop/lb"},
 		{"resolve|0.0.0.0", "which is the unspecified address"},
 		{"resolve|255.255.255.255", "which is the broadcast address"},
 		{"resolve|224.0.0.251", "which is a multicast address"},

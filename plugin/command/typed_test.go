@@ -219,6 +219,10 @@ func TestCopiedArguments(t *testing.T) {
 			`Readiness probe failed: Get "http://10.244.1.15:8080/": dial tcp 10.244.1.15:8080: connect: connection refused`, "",
 			"shop/web",
 		},
+		{
+			`connect() failed (111) while connecting to upstream, client: 10.0.0.1, upstream: "http://10.96.21.191:80/"`, "",
+			"shop/web",
+		},
 		{"Host: web.shop", "", "shop/web"},
 		{"Name:              web", "shop", "shop/web"},
 		{"IP:                10.96.21.191", "", "shop/web"},

@@ -29,19 +29,6 @@ func Plural(n int, what string) string {
 // a combining mark. It is the width by which tablewriter aligns columns.
 func Width(s string) int { return displaywidth.String(s) }
 
-// Middle cuts the middle out of a text that is wider than limit: of a pod's name or a rule, the two ends tell most. A
-// limit of 0 is none.
-func Middle(s string, limit int) string {
-	if limit <= 0 || Width(s) <= limit {
-		return s
-	}
-	if limit < 4 {
-		return Start(s, limit)
-	}
-	tail := (limit - 1) / 2
-	return Start(s, limit-1-tail) + "…" + end(s, tail)
-}
-
 // LastItems leaves out the first items of a list ("2 endpoints, 1 missing, 1 stale") that is wider than limit. The last
 // item is never cut. A limit of 0 is none.
 func LastItems(s string, limit int) string {
@@ -57,16 +44,6 @@ func LastItems(s string, limit int) string {
 
 // Start returns as much of the beginning of a text as fits into limit columns.
 func Start(s string, limit int) string { return displaywidth.TruncateString(s, limit, "") }
-
-// end returns as much of the end of a text as fits into limit columns.
-func end(s string, limit int) string {
-	over := Width(s) - limit
-	for g := displaywidth.StringGraphemes(s); over > 0 && g.Next(); {
-		over -= g.Width()
-		s = s[len(g.Value()):]
-	}
-	return s
-}
 
 // Wrap breaks a text into lines of at most limit columns: where two spaces separate its parts, if that is enough, else
 // between words; a limit of 0 is none. Words are never broken.

@@ -7,28 +7,6 @@ import (
 	"testing"
 )
 
-func TestMiddle(t *testing.T) {
-	for _, tt := range []struct {
-		in    string
-		limit int
-		want  string
-	}{
-		{"web-7c9d8f-2xkqp", 16, "web-7c9d8f-2xkqp"},
-		{"web-7c9d8f-2xkqp", 9, "web-…xkqp"},
-		{"web-7c9d8f", 4, "we…f"},
-		{"web", 2, "we"},
-		{"web", 0, "web"},
-		{"äöü→…äöü", 7, "äöü…äöü"},
-		{"中文中文中文", 7, "中…文"}, // two columns each: half a character is none
-		{"中文中文中文", 3, "中"},
-		{"e\u0301a\u0301o\u0301u\u0301i\u0301y\u0301", 5, "e\u0301a\u0301…i\u0301y\u0301"},
-	} {
-		if got := Middle(tt.in, tt.limit); got != tt.want {
-			t.Errorf("Middle(%q, %d) = %q, want %q", tt.in, tt.limit, got, tt.want)
-		}
-	}
-}
-
 func TestLastItems(t *testing.T) {
 	for _, tt := range []struct {
 		in    string

@@ -109,6 +109,7 @@ func Of(files *snapshot.Node, state *nodestate.State, objects *snapshot.Cluster,
 	x.tunnels()
 	x.listeners()
 	x.identity()
+	x.sortOwn()
 	x.pods(files)
 	if now := state.Host.Clock().Now; !now.IsZero() {
 		x.clock = now.Unix()

@@ -246,12 +246,16 @@ const maxOwn = 100
 // substitution is a text of a node's own, and what stands for it where two nodes are compared.
 type substitution struct{ own, name string }
 
-// ownText notes a text of the node's own. The longest come first: a name may be the beginning of another.
+// ownText notes a text of the node's own.
 func (r *reader) ownText(own, name string) {
 	known := slices.ContainsFunc(r.own, func(s substitution) bool { return s.own == own })
 	if own != "" && !known && len(r.own) < maxOwn {
 		r.own = append(r.own, substitution{own, name})
 	}
+}
+
+// sortOwn puts the longest first: a name may be the beginning of another.
+func (r *reader) sortOwn() {
 	slices.SortStableFunc(r.own, func(a, b substitution) int { return len(b.own) - len(a.own) })
 }
 

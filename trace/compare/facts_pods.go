@@ -44,6 +44,7 @@ func (r *reader) pods(files *snapshot.Node) {
 		x.resolver(of)
 		x.identity()
 		x.gateways()
+		x.sortOwn()
 	}
 }
 

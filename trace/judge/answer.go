@@ -154,9 +154,9 @@ func (p *pathCase) walkOnward() []onward {
 			continue
 		}
 		x, left := p.onwardBy(&s, i, nil, client, lists)
-		for w := range end.Ways {
+		for _, way := range p.res.Outcomes[i].Ways { // end may be of a list that a walk has replaced
 			var y onward
-			y, left = p.onwardBy(&s, i, &p.res.Outcomes[i].Ways[w], client, left)
+			y, left = p.onwardBy(&s, i, &way, client, left)
 			x = eitherWay(x, y)
 		}
 		lists = left

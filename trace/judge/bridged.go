@@ -4,9 +4,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -119,12 +116,11 @@ func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) obstacl
 
 // kernelHas tells whether the node's kernel is of a version or a later one, as its Node says.
 func (n *node) kernelHas(major, minor int) bool {
-	i := slices.IndexFunc(n.cluster.Nodes, func(x *corev1.Node) bool { return x.Name == n.Name })
-	if i < 0 {
+	if n.object == nil {
 		return false
 	}
 	var x, y int
-	_, err := fmt.Sscanf(n.cluster.Nodes[i].Status.NodeInfo.KernelVersion, "%d.%d", &x, &y)
+	_, err := fmt.Sscanf(n.object.Status.NodeInfo.KernelVersion, "%d.%d", &x, &y)
 	return err == nil && (x > major || x == major && y >= minor)
 }
 

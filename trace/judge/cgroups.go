@@ -3,10 +3,12 @@
 package judge
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -36,13 +38,13 @@ var programsOfClient = &detector{stage: stageOnward, path: func(p *pathCase) []i
 			continue
 		}
 		is := issue{
-			code: ProgramOnClient, subject: "cgroup " + g.Group + " " + g.Hook,
+			code: ProgramOnClient, subject: groupText(g),
 			message: "the client is in a control group with a program of BPF that decides at " + g.Hook +
 				" about its connections, and cannot be evaluated",
-			evidence: say("cgroup " + g.Group + " " + g.Hook + ": " + g.Text), remedy: p.askLive(),
+			evidence: say(groupText(g) + ": " + g.Text), remedy: p.askLive(),
 		}
 		is.remedy.Commands = append(is.remedy.Commands, report.Command{
-			Line: report.ShellLine("bpftool", "cgroup", "show", "/sys/fs/cgroup"+strings.TrimSuffix(g.Group, "/")),
+			Line: showGroup(g),
 			Node: p.Name, When: "to see it",
 		})
 		out = append(out, is)
@@ -52,6 +54,44 @@ var programsOfClient = &detector{stage: stageOnward, path: func(p *pathCase) []i
 	}
 	return out[:min(len(out), maxEvidence)]
 }}
+
+// withPrograms makes a segment of an endpoint's pod unknown whose control groups have programs that see its packets: as
+// programsOfClient for the client. Those at connect see no connection that comes in.
+func (t *tour) withPrograms(p *report.Path, conn *endtoend.Connection) {
+	packet := &conn.Start.Packet
+	for i := range p.Segments {
+		s := &p.Segments[i]
+		at := slices.IndexFunc(conn.Endpoints, func(e endtoend.Endpoint) bool { return e.At.String() == s.Endpoint })
+		if s.Segment != report.SegmentEndpointPod || s.Verdict != report.SegmentRight || at < 0 {
+			continue
+		}
+		e := &conn.Endpoints[at]
+		if t.nodes[e.Node] == nil {
+			continue
+		}
+		pod := t.cluster.podObject(e.Pod)
+		programs := t.nodes[e.Node].GroupPrograms
+		for k := range programs {
+			g := &programs[k]
+			if strings.HasPrefix(g.Hook, "connect") || !g.Sees(packet.Family, packet.Proto) || !groupOf(g, pod) {
+				continue
+			}
+			s.Verdict, s.Node = report.SegmentUnknown, e.Node
+			s.Message = "the pod is in a control group with a program of BPF that decides at " + g.Hook +
+				" about its packets, and cannot be evaluated; " + s.Message
+			s.Command = showGroup(g)
+			s.Evidence = append(say(groupText(g)+": "+g.Text), s.Evidence...)
+			break
+		}
+	}
+}
+
+func groupText(g *nodestate.GroupProgram) string { return "cgroup " + g.Group + " " + g.Hook }
+
+// showGroup lists the programs of a group.
+func showGroup(g *nodestate.GroupProgram) string {
+	return report.ShellLine("bpftool", "cgroup", "show", "/sys/fs/cgroup"+strings.TrimSuffix(g.Group, "/"))
+}
 
 // podObject returns a pod by namespace and name; nil where it is not known.
 func (c *Cluster) podObject(name string) *corev1.Pod { return c.podsByName[name] }

@@ -57,7 +57,7 @@ func (e *stoppedEnd) to() netip.AddrPort {
 func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sure, may []stoppedEnd) {
 	var found []stoppedEnd
 	for i := range len(p.res.Outcomes) { // a check may walk, which replaces the list
-		if s := byEveryWay(&p.res.Outcomes[i], check); s.found() {
+		if s := byEveryWay(p.res.Outcomes[i], check); s.found() {
 			found = append(found, stoppedEnd{p.res.Outcomes[i], s})
 		}
 	}
@@ -74,15 +74,15 @@ func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sur
 
 // byEveryWay asks check of an end, by each way that packets may leave there: what stops them on some of these only may
 // stop them.
-func byEveryWay(end *netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
-	if len(end.Ways) == 0 {
-		return check(end)
-	}
-	by := *end
+func byEveryWay(end netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
+	by := end
 	out := check(&by)
+	if len(end.Ways) == 0 {
+		return out
+	}
 	free := !out.found()
 	for _, way := range end.Ways {
-		by = *end
+		by = end
 		by.Packet.Out, by.Packet.NextHop = way.Out, way.NextHop
 		s := check(&by)
 		switch {

@@ -4,7 +4,6 @@ package judge
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -56,37 +55,6 @@ func (t *tour) gaps(c *report.Coverage, conn *endtoend.Connection) {
 		}
 		if !e.HostNetwork {
 			pod(n, e.Pod)
-		}
-	}
-}
-
-// withPrograms makes a segment of an endpoint's pod unknown whose control groups have programs that see its packets: as
-// programsOfClient for the client. Those at connect see no connection that comes in.
-func (t *tour) withPrograms(p *report.Path, conn *endtoend.Connection) {
-	packet := &conn.Start.Packet
-	for i := range p.Segments {
-		s := &p.Segments[i]
-		at := slices.IndexFunc(conn.Endpoints, func(e endtoend.Endpoint) bool { return e.At.String() == s.Endpoint })
-		if s.Segment != report.SegmentEndpointPod || s.Verdict != report.SegmentRight || at < 0 {
-			continue
-		}
-		e := &conn.Endpoints[at]
-		if t.nodes[e.Node] == nil {
-			continue
-		}
-		pod := t.cluster.podObject(e.Pod)
-		programs := t.nodes[e.Node].GroupPrograms
-		for k := range programs {
-			g := &programs[k]
-			if strings.HasPrefix(g.Hook, "connect") || !g.Sees(packet.Family, packet.Proto) || !groupOf(g, pod) {
-				continue
-			}
-			s.Verdict, s.Node = report.SegmentUnknown, e.Node
-			s.Message = "the pod is in a control group with a program of BPF that decides at " + g.Hook +
-				" about its packets, and cannot be evaluated; " + s.Message
-			s.Command = report.ShellLine("bpftool", "cgroup", "show", "/sys/fs/cgroup"+strings.TrimSuffix(g.Group, "/"))
-			s.Evidence = append(say("cgroup "+g.Group+" "+g.Hook+": "+g.Text), s.Evidence...)
-			break
 		}
 	}
 }

@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -273,20 +274,14 @@ func clientOf(p *Path, f *Finding) Client {
 			c.Words = "may be affected: " + f.Message
 		}
 	}
-	own := func(e string) bool { return p.Origin.Address != "" && hostOf(e) == p.Origin.Address }
+	own := func(e string) bool {
+		at, err := netip.ParseAddrPort(e)
+		return err == nil && at.Addr().String() == p.Origin.Address
+	}
 	if len(f.Endpoints) > 0 && !slices.ContainsFunc(f.Endpoints, func(e string) bool { return !own(e) }) {
 		c.Itself = true
 	}
 	return c
-}
-
-// hostOf is the address of an endpoint as findings name it.
-func hostOf(endpoint string) string {
-	host, _, _ := strings.Cut(strings.TrimPrefix(endpoint, "["), "]")
-	if host == endpoint {
-		host = endpoint[:max(0, strings.LastIndexByte(endpoint, ':'))]
-	}
-	return host
 }
 
 // nameEffect is that of a finding of the Service's name.

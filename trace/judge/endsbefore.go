@@ -139,6 +139,10 @@ func (p *pathCase) passedOverMasquerade(w *walked, is *issue) bool {
 	}
 	is.expected, is.actual = expected, notMasqueraded
 	is.message += ", and the source address stays what it is"
+	if is.own.IsValid() {
+		is.severity = warning
+		is.message += "; answers come to the node all the same, as it is " + is.own.String() + ", its own"
+	}
 	return true
 }
 

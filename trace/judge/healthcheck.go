@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,8 +14,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -64,6 +61,13 @@ func (n *node) isProxy(s *host.Socket) bool {
 	return s.Process == "" || s.Process == kubeproxy.Process || n.Proxy.Processes[s.Process] != 0
 }
 
+// notForNodeAddress is the remedy where kube-proxy listens at other addresses than the node's own: it opens
+// health-check ports at the addresses in nodePortAddresses alone (pkg/proxy/healthcheck/service_health.go,
+// newServiceHealthServer).
+var notForNodeAddress = advice("kube-proxy opens health-check ports only at the node's addresses in nodePortAddresses of "+
+	"its configuration: make them contain the address that load balancers ask, or let the load balancer ask the other one",
+	command{line: "ss -ltnp", onNode: true})
+
 // healthChecks judges the health-check ports of the Services asked for: kube-proxy has to listen there
 // (pkg/proxy/healthcheck/service_health.go), and a packet from outside has to get there.
 var healthChecks = &detector{stage: stageAsked, asked: func(n *node, req *Request) []issue {
@@ -78,31 +82,45 @@ var healthChecks = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 		if reason != "" || port == 0 {
 			continue
 		}
-		if is, wrong := n.notServed(svc, port); wrong {
+		if is, wrong := n.notServed(svc, port, n.healthPorts(svc)...); wrong {
 			out = append(out, is)
 			continue
 		}
 		if w == nil {
 			w = n.newWorker(req, false)
 		}
-		out = append(out, w.blocked(svc, port)...)
+		if is, wrong, _ := w.blocked(svc, port); wrong {
+			out = append(out, is)
+		}
 	}
 	return out
 }}
 
-// notServed tells whether kube-proxy does not listen at a health-check port.
-func (n *node) notServed(svc *corev1.Service, port uint16) (is issue, wrong bool) {
+// healthAddress is the node's own address of a family at which load balancers ask for a Service; invalid where there is
+// none, or where the Service has no address of that family.
+func (n *node) healthAddress(svc *corev1.Service, v4 bool) netip.Addr {
+	if at := n.internalIP(v4); at.IsValid() && n.hasFamily(svc, at) {
+		return at
+	}
+	return netip.Addr{}
+}
+
+// notServed tells whether kube-proxy does not listen at a health-check port: at none of the addresses where load
+// balancers ask, as far as these are known.
+func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort) (is issue, wrong bool) {
 	if !n.SocketsRead {
 		return is, false
 	}
-	var other *host.Socket
+	var other, elsewhere *host.Socket
 	for i := range n.Sockets {
 		switch s := &n.Sockets[i]; {
 		case s.Protocol != "tcp" || s.Port != port:
-		case n.isProxy(s):
+		case !n.isProxy(s):
+			other = s
+		case len(at) == 0 || slices.ContainsFunc(at, func(a netip.AddrPort) bool { return s.Accepts("tcp", a) }):
 			return is, false
 		default:
-			other = s
+			elsewhere = s
 		}
 	}
 	is = issue{
@@ -112,7 +130,15 @@ func (n *node) notServed(svc *corev1.Service, port uint16) (is issue, wrong bool
 			"they conclude that it has none", port, expect.NameOf(svc)),
 		evidence: say(snapshot.ListenFile + ": nothing at TCP port " + strconv.Itoa(int(port))),
 	}
-	if other != nil {
+	switch {
+	case elsewhere != nil:
+		socket := netip.AddrPortFrom(elsewhere.Address, port).String()
+		is.actual = "it listens at " + socket
+		is.message = fmt.Sprintf("kube-proxy listens at %s alone, and load balancers ask %s whether this node has "+
+			"endpoints of %s: they conclude that it has none", socket, at[0], expect.NameOf(svc))
+		is.evidence = say(snapshot.ListenFile + ": " + kubeproxy.Process + " at TCP " + socket)
+		is.remedy = n.advise(notForNodeAddress, &is)
+	case other != nil:
 		is.actual = processOf(other) + " does"
 		is.message = fmt.Sprintf("%s listens at port %d, where load balancers ask whether this node has endpoints of %s: "+
 			"kube-proxy cannot answer them", processOf(other), port, expect.NameOf(svc))
@@ -121,78 +147,9 @@ func (n *node) notServed(svc *corev1.Service, port uint16) (is issue, wrong bool
 	return is, true
 }
 
-// blocked walks a packet from outside to a health-check port at the node's own addresses.
-func (w *worker) blocked(svc *corev1.Service, port uint16) []issue {
-	for _, family := range nodestate.Families {
-		at := w.internalIP(family == netfilter.IPv4)
-		if !at.IsValid() || w.unread[family] != "" || w.NotAll[family] != nil || !w.hasFamily(svc, at) {
-			continue
-		}
-		f := expect.Frontend{
-			Service: expect.NameOf(svc), Kind: expect.NodePort, Address: at, Port: port, Protocol: corev1.ProtocolTCP,
-		}
-		from := w.stranger(f, nil)
-		if !from.IsValid() {
-			continue
-		}
-		o := w.external(&f, from)
-		res := w.walker.Walk(start(f, o), netfilter.Options{Enters: w.enters(&f, &o, false)})
-		if len(res.Outcomes) == 0 || slices.ContainsFunc(res.Outcomes, func(x netfilter.Outcome) bool {
-			return !x.Certain || x.End != netfilter.Dropped && x.End != netfilter.Rejected
-		}) {
-			continue
-		}
-		by := res.Outcomes[0].Where
-		is := issue{
-			code: HealthCheckBlocked, subject: expect.NameOf(svc).String() + " " + netip.AddrPortFrom(at, port).String(),
-			where: by, expected: "given to kube-proxy", actual: "dropped", evidence: []report.Evidence{cite(by)},
-			message: fmt.Sprintf(
-				"what comes from outside to port %d, where load balancers ask whether this node has endpoints "+
-					"of %s, does not get to kube-proxy: tried with %s as the source",
-				port,
-				expect.NameOf(svc),
-				from,
-			),
-		}
-		if res.Outcomes[0].End == netfilter.Rejected {
-			is.actual = "rejected"
-		}
-		if namesSources(by.Chain) {
-			is.severity = note
-			is.message += "; rules beside it tell sources apart, and may let the load balancer's through"
-		}
-		return []issue{is}
-	}
-	return nil
-}
-
 // hasFamily tells whether a Service has addresses of the family of an address.
 func (n *node) hasFamily(svc *corev1.Service, a netip.Addr) bool {
 	return slices.ContainsFunc(n.frontends(svc), func(f expect.Frontend) bool { return f.Address.Is4() == a.Is4() })
-}
-
-// namesSources tells whether a chain, or one that it leads to, tells packets apart by their source, or by sets. Chains
-// of kube-proxy's and the kubelet's are left aside: they let no source in.
-func namesSources(c *netfilter.Chain) bool {
-	if c == nil {
-		return false
-	}
-	bases := []*netfilter.Chain{c}
-	for _, other := range c.Table.Chains {
-		if other.Base != nil && c.Base == nil && reachableFrom(c.Table, other)[c] {
-			bases = append(bases, other)
-		}
-	}
-	for chain := range reachableFrom(c.Table, bases...) {
-		if !strings.HasPrefix(chain.Name, kubeproxy.PrefixOwn) &&
-			slices.ContainsFunc(chain.Rules, func(r *netfilter.Rule) bool {
-				terms := nodestate.SourcesOf(c.Table, r)
-				return len(terms.Ranges) > 0 || len(terms.Sets) > 0
-			}) {
-			return true
-		}
-	}
-	return false
 }
 
 // firstNodePort and lastNodePort are the range of NodePorts where the API server is not told another one

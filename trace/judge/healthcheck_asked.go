@@ -47,7 +47,7 @@ func (n *node) healthPorts(svc *corev1.Service) (out []netip.AddrPort) {
 		return nil
 	}
 	for _, v4 := range []bool{true, false} {
-		if at := n.internalIP(v4); at.IsValid() && n.hasFamily(svc, at) {
+		if at := n.healthAddress(svc, v4); at.IsValid() {
 			out = append(out, netip.AddrPortFrom(at, port))
 		}
 	}
@@ -129,17 +129,21 @@ func (t *tour) health(svc *corev1.Service, at netip.AddrPort) (s report.Segment,
 	if t.Proxy.Down() {
 		return unknown("kube-proxy does not run: nothing answers health checks at %s", at)
 	}
-	if is, wrong := t.notServed(svc, at.Port()); wrong {
+	if is, wrong := t.notServed(svc, at.Port(), at); wrong {
 		return of(is)
 	}
-	if list := t.newWorker(&Request{}, false).blocked(svc, at.Port()); len(list) > 0 {
-		return of(list[0])
+	is, wrong, unsure := t.newWorker(&Request{}, false).blocked(svc, at.Port())
+	if wrong {
+		return of(is)
 	}
 	if a := t.healthAnswer(at); a != nil {
 		return t.healthAnswered(svc, a, code, expected, unknown)
 	}
 	if !t.SocketsRead {
 		return unknown("expected at %s: %s; who listens there was not read (%s)", at, expected, snapshot.ListenFile)
+	}
+	if unsure != "" {
+		return unknown("kube-proxy listens at %s; expected: %s; it is not known %s", at, expected, unsure)
 	}
 	return report.Segment{
 		Verdict: report.SegmentRight, Command: command, Node: t.Name,

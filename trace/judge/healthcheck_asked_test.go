@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"bytes"
 	"net/netip"
 	"strings"
 	"testing"
@@ -100,6 +101,27 @@ func TestHealthCheckSegments(t *testing.T) {
 		{
 			name: "a firewall drops", verdict: wrong, code: HealthCheckBlocked, has: "does not get to kube-proxy",
 			do: func(w *capturedNode) { w.first(v4, "filter", "INPUT", "-p tcp -m tcp --dport 31000 -j DROP") },
+		},
+		{
+			name: "answers are dropped", verdict: wrong, code: HealthCheckBlocked, has: "does not leave the node",
+			do: func(w *capturedNode) { w.first(v4, "filter", "OUTPUT", "-p tcp -m tcp --sport 31000 -j DROP") },
+		},
+		{
+			name: "it listens at loopback", verdict: wrong, code: HealthCheckNotServed,
+			has: "kube-proxy listens at 127.0.0.1:31000 alone, and load balancers ask 10.77.0.11:31000",
+			do:  func(w *capturedNode) { w.replace("listen.txt", "0.0.0.0:31000", "127.0.0.1:31000", ":31000") },
+		},
+		{
+			name: "a rule drops some packets", verdict: unknown, has: "it is not known whether packets get there: it depends on",
+			do: func(w *capturedNode) {
+				w.first(v4, "filter", "INPUT", "-p tcp -m tcp --dport 31000 -m limit --limit 1/sec -j DROP")
+			},
+		},
+		{
+			name: "no route to outsiders", verdict: unknown, has: "the node has no route to",
+			do: func(w *capturedNode) {
+				w.files["ip-route.json"] = bytes.Replace(w.files["ip-route.json"], []byte(`"default"`), []byte(`"10.244.0.0/16"`), 1)
+			},
 		},
 		{
 			name: "trap: sockets were not collected", verdict: unknown, has: "who listens there was not read",

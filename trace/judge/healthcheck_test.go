@@ -35,6 +35,15 @@ func TestHealthCheckNodePorts(t *testing.T) {
 			want: []string{"HealthCheckNotServed " + local + " 31000"},
 		},
 		{
+			name: "kube-proxy listens at loopback alone", base: "iptables",
+			do:   func(w *capturedNode) { w.replace("listen.txt", "0.0.0.0:31000", "127.0.0.1:31000", ":31000") },
+			want: []string{"HealthCheckNotServed " + local + " 31000"},
+		},
+		{
+			name: "kube-proxy listens at the node's address", base: "iptables",
+			do: func(w *capturedNode) { w.replace("listen.txt", "0.0.0.0:31000", "10.77.0.11:31000", ":31000") },
+		},
+		{
 			name: "whose socket it is was not collected", base: "iptables",
 			do: func(w *capturedNode) { w.edit("listen.txt", oneLine("users:", "nobody:")) },
 		},
@@ -49,6 +58,18 @@ func TestHealthCheckNodePorts(t *testing.T) {
 		{
 			name: "INPUT drops, in front of kube-proxy", base: "iptables",
 			do:   func(w *capturedNode) { w.first(v4, "filter", "INPUT", "-p tcp -m tcp --dport 31000 -j DROP") },
+			want: []string{"HealthCheckBlocked " + local + " 10.77.0.11:31000"},
+		},
+		{
+			name: "OUTPUT drops kube-proxy's answers", base: "iptables",
+			do:   func(w *capturedNode) { w.first(v4, "filter", "OUTPUT", "-p tcp -m tcp --sport 31000 -j DROP") },
+			want: []string{"HealthCheckBlocked " + local + " 10.77.0.11:31000"},
+		},
+		{
+			name: "a rule translates the port to a pod", base: "iptables",
+			do: func(w *capturedNode) {
+				w.first(v4, "nat", "PREROUTING", "-p tcp -m tcp --dport 31000 -j DNAT --to-destination 10.244.1.47:8080")
+			},
 			want: []string{"HealthCheckBlocked " + local + " 10.77.0.11:31000"},
 		},
 		{

@@ -112,7 +112,7 @@ func TestHealthCheckSegments(t *testing.T) {
 			do:  func(w *capturedNode) { w.replace("listen.txt", "0.0.0.0:31000", "127.0.0.1:31000", ":31000") },
 		},
 		{
-			name: "a rule drops some packets", verdict: unknown, has: "it is not known whether packets get there: it depends on",
+			name: "a rule drops some packets", verdict: unknown, has: "it is not known whether packets arrive: it depends on",
 			do: func(w *capturedNode) {
 				w.first(v4, "filter", "INPUT", "-p tcp -m tcp --dport 31000 -m limit --limit 1/sec -j DROP")
 			},

@@ -26,7 +26,7 @@ func (w *worker) blocked(svc *corev1.Service, port uint16) (is issue, wrong bool
 			continue
 		}
 		if w.unread[family] != "" || w.NotAll[family] != nil {
-			unsure = "whether packets get there: the rules of " + family.String() + " were not read in full"
+			unsure = "whether packets arrive: the rules of " + family.String() + " were not read in full"
 			continue
 		}
 		f := expect.Frontend{
@@ -34,7 +34,7 @@ func (w *worker) blocked(svc *corev1.Service, port uint16) (is issue, wrong bool
 		}
 		from := w.stranger(f, nil)
 		if !from.IsValid() {
-			unsure = "whether packets get there: no address of a client is known to try it with"
+			unsure = "whether packets arrive: no address of a client is known to try it with"
 			continue
 		}
 		o := w.external(&f, from)
@@ -85,7 +85,7 @@ func (w *worker) blockedAsked(
 ) (is issue, wrong bool, unsure string) {
 	end := always(res)
 	if end == nil {
-		return is, false, "whether packets get there: " + dependsOn(res)
+		return is, false, "whether packets arrive: " + dependsOn(res)
 	}
 	is = issue{
 		code: HealthCheckBlocked, subject: expect.NameOf(svc).String() + " " + netip.AddrPortFrom(f.Address, f.Port).String(),
@@ -109,7 +109,7 @@ func (w *worker) blockedAsked(
 		is.remedy = w.advise(advice("find who owns {where}, and make it leave the port to kube-proxy"), &is)
 		return is, true, ""
 	default:
-		return is, false, "whether packets get there: " + end.Why
+		return is, false, "whether packets arrive: " + end.Why
 	}
 	if namesSources(end.Where.Chain) {
 		is.severity = note
@@ -123,7 +123,7 @@ func notDelivered(end *netfilter.Outcome) string {
 	if end.End == netfilter.Delivered {
 		return ""
 	}
-	return "whether packets get there: by the routes that were read they leave the node by " + end.Packet.Out
+	return "whether packets arrive: by the routes that were read they leave the node by " + end.Packet.Out
 }
 
 // blockedAnswer judges what becomes of kube-proxy's answer. By which way it goes to the load balancer is not known: a
@@ -133,18 +133,18 @@ func (w *worker) blockedAnswer(
 ) (is issue, wrong bool, unsure string) {
 	end := always(res)
 	if end == nil {
-		return is, false, "whether its answers get back: " + dependsOn(res)
+		return is, false, "whether its answers arrive: " + dependsOn(res)
 	}
 	switch end.End {
 	case netfilter.Dropped, netfilter.Rejected:
 	case netfilter.NoRoute:
-		return is, false, "whether its answers get back: the node has no route to " + from.String() +
+		return is, false, "whether its answers arrive: the node has no route to " + from.String() +
 			", which stands for the load balancer"
 	default:
 		if netfilter.Answered(s, end) {
 			return is, false, ""
 		}
-		return is, false, "whether its answers get back: they arrive from " +
+		return is, false, "whether its answers arrive: their source is " +
 			netip.AddrPortFrom(end.Packet.Src, end.Packet.SrcPort).String()
 	}
 	is = issue{

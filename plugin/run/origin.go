@@ -136,6 +136,11 @@ func meantOrigin(from, namespace string, objects *snapshot.Cluster) string {
 			return "; did you mean pod/" + from + "?"
 		}
 	}
+	if i := strings.IndexAny(from, "=:/"); i > 0 && otherOrigins[strings.ToLower(from[:i])] == "external" {
+		if a, err := netip.ParseAddr(strings.Trim(from[i+1:], "[]/")); err == nil {
+			return "; did you mean " + a.String() + "?"
+		}
+	}
 	if kind, name, ok := strings.Cut(from, ":"); ok && name != "" {
 		switch known, _ := cluster.KindOf(kind); known {
 		case cluster.KindPod, cluster.KindNode:

@@ -102,6 +102,9 @@ func TestParseOriginErrors(t *testing.T) {
 		{"pod/proxy", `there is no pod "proxy" in namespace "shop", but in kube-system: give pod/NAMESPACE/NAME`},
 		{"pod/pending", "pod shop/pending has no IP address"},
 		{"svc/web", "is not pod, pod/NAME"},
+		{"external=203.0.113.9", "did you mean 203.0.113.9?"},
+		{"external:2001:db8::9", "did you mean 2001:db8::9?"},
+		{"outside/203.0.113.9", "did you mean 203.0.113.9?"},
 	} {
 		if _, err := parseOrigin(tt.from, "shop", originObjects()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.from, err, tt.want)

@@ -81,6 +81,9 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 			code: x.code, subject: endpoint, endpoints: []string{endpoint}, expected: describe(p.want), actual: x.actual(),
 			message: x.message(), where: x.at.Where, evidence: append([]report.Evidence{cite(x.at.Where)}, say(x.packet())...),
 		}
+		if r := p.lostRemedy(&x); r.text != "" {
+			is.remedy = p.advise(r, &is)
+		}
 		if list := listChain(x.at.Where, familyOf(p.want.Frontend)); list != "" {
 			is.remedy = p.advise(advice(established.text, command{line: list, onNode: true}), &is)
 		}
@@ -96,6 +99,29 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 	}
 	return out
 }}
+
+// lostRemedy is the remedy where the node's routing, not connection tracking, loses an answer; none elsewhere. When it
+// is routed, its source is still the endpoint's.
+func (p *pathCase) lostRemedy(x *onward) remedy {
+	pkt, client := &x.at.Packet, p.want.Origin.Address
+	if x.code != AnswerLost || !pkt.Dst.IsValid() {
+		return remedy{}
+	}
+	words := []string{"ip", "route", "get", pkt.Dst.String(), "from", x.end.Packet.Dst.String()}
+	if pkt.In != "" && !netfilter.IsUnknown(pkt.In) {
+		words = append(words, "iif", pkt.In)
+	}
+	ask := command{line: report.ShellLine(words...), onNode: true}
+	switch {
+	case x.at.End == netfilter.NoRoute:
+		return advice("give {node} a route to "+pkt.Dst.String()+" (for clients outside the cluster a default route, for "+
+			"pods the CNI's routes), or find out who removed it", ask)
+	case x.at.End == netfilter.Sent && pkt.Src == p.want.Frontend.Address && pkt.Dst == client:
+		return advice("find the routing rule or the route on {node} that leads answers elsewhere, and exclude those of "+
+			"Services from it", ask, command{line: "ip rule", onNode: true})
+	}
+	return remedy{}
+}
 
 // answersUnsure makes a path Unknown whose answers may be lost.
 var answersUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {

@@ -326,3 +326,29 @@ func TestAnswersThatLeaveElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersWithoutARoute: their remedy was that of connection tracking's zones.
+func TestAnswersWithoutARoute(t *testing.T) {
+	w := openCaptured(t, "iptables")
+	w.files["ip-route.json"] = []byte(`[{"dst":"10.244.1.0/24","dev":"cni0","scope":"link","prefsrc":"10.244.1.1","flags":[]},` +
+		`{"dst":"10.77.0.0/24","dev":"eth0","scope":"link","prefsrc":"10.77.0.11","flags":[]},` +
+		`{"dst":"10.244.2.0/24","gateway":"10.77.0.12","dev":"eth0","flags":[]}]`)
+	seen := 0
+	for _, p := range w.run().Paths {
+		for _, f := range p.Findings {
+			if f.Code != AnswerLost || p.Origin.Kind != string(expect.FromExternal) {
+				continue
+			}
+			seen++
+			if !strings.Contains(f.Remedy, "give node1 a route to "+p.Origin.Address) ||
+				!slices.ContainsFunc(f.Commands, func(c report.Command) bool {
+					return strings.HasPrefix(c.Line, "ip route get "+p.Origin.Address) && c.Node == "node1"
+				}) {
+				t.Errorf("%s %+v", f.Remedy, f.Commands)
+			}
+		}
+	}
+	if seen == 0 {
+		t.Error("no answer is lost: the test proves nothing")
+	}
+}

@@ -104,6 +104,9 @@ func TestRoutesToPodsOfTheNode(t *testing.T) {
 					if f.Code == c.code && c.endpoints != nil && !slices.Equal(f.Endpoints, c.endpoints) {
 						t.Errorf("%s of %v, want %v", f.Code, f.Endpoints, c.endpoints)
 					}
+					if f.Code == AnswerLost && c.name == "answers go by the uplink" && !strings.Contains(f.Remedy, "leads answers") {
+						t.Errorf("the remedy of an answer that leaves elsewhere is %q", f.Remedy)
+					}
 				}
 				if c.code != "" && !slices.Contains(p.Codes(), c.code) {
 					t.Errorf("%v, want %s", p.Codes(), c.code)

@@ -96,6 +96,13 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 		c := &p.Spec.Containers[i]
 		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports})
 	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && len(c.Ports) > 0 { // it goes on beside the others
+			out.Spec.InitContainers = append(out.Spec.InitContainers, corev1.Container{
+				Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy,
+			})
+		}
+	}
 	if kubeproxy.RunsIn(p) { // which ConfigMaps it mounts tells which one holds its configuration
 		for i := range p.Spec.Volumes {
 			if v := &p.Spec.Volumes[i]; v.ConfigMap != nil || v.Projected != nil {

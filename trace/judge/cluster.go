@@ -41,6 +41,8 @@ type Cluster struct {
 	proxyPods  map[string]*proxyPod             // of each node, kube-proxy's
 	twice      map[netip.Addr]bool              // that a Service lists more than once
 	mirrors    map[types.NamespacedName]*mirror // of Services whose endpoints come from Endpoints
+	// namedPorts are the Services with a targetPort that not all of their pods have.
+	namedPorts map[types.NamespacedName]*selected
 	// rangesTwice are the ports of Services that list a source range more than once.
 	rangesTwice []servicePort
 	configs     []kubeproxy.StoredConfig // of the ConfigMaps
@@ -78,7 +80,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	c.indexNodes()
 	c.podNets = podNetworksOf(objects.Nodes)
 	c.indexPods()
-	c.mirrors = mirrorsOf(objects)
+	c.mirrors, c.namedPorts = mirrorsOf(objects), namedPortsOf(objects.Services, objects.Pods)
 	c.configs = kubeproxy.StoredConfigs(objects.ConfigMaps)
 	beside.Wait()
 	return c

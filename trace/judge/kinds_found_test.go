@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -118,6 +119,11 @@ func samples() []sample {
 		}},
 		{code: MirrorStale, do: func(w *capturedNode) {
 			w.mirror([]string{"10.244.1.19", "10.244.2.20"})
+		}},
+		{code: NamedPortMissing, do: func(w *capturedNode) {
+			w.namedPort(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-old", Labels: map[string]string{"app": "web"}},
+			})
 		}},
 		{code: SampleOnly, do: func(w *capturedNode) {
 			w.noPods()

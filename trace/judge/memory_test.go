@@ -513,6 +513,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"podsByName": "of Cluster",
 			"podSpaces":  "of Cluster", "proxyPods": "of Cluster", "twice": "of the node alone",
 			"rangesTwice": "of the node alone", "configs": "of Cluster", "mirrors": "compared",
+			"namedPorts": "of Cluster",
 		}},
 		{reflect.TypeFor[snapshot.Cluster](), map[string]string{
 			"Services": "compared", "EndpointSlices": "each path of them", "Nodes": "compared", "Pods": "compared",

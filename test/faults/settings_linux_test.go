@@ -21,6 +21,9 @@ func settingFaults() []fault {
 			ip rule add fwmark 2 lookup 200 pref 50; ip route add $RCIDR via $RNODE table 200
 			ip route add 10.245.1.0/24 dev cni0 table 200; ip route add default via 10.79.0.13 table 200
 			`
+		// The bridge's address has no subnet.
+		noSubnet = `ip addr flush dev cni0; ip addr add 10.245.1.1/32 dev cni0; ip route add 10.245.1.0/24 dev cni0
+			`
 		severalHops = `ip route replace $RCIDR nexthop via $RNODE dev eth0 nexthop via $QNODE dev eth0
 			`
 	)
@@ -53,6 +56,20 @@ func settingFaults() []fault {
 		{
 			name: "a bridge is promiscuous in place of hairpin mode", from: "endpoint", fails: some, mismatch: true,
 			make: noHairpin + "ip link set cni0 promisc on", named: "(?s)HairpinOff.*promiscuous",
+		},
+		{
+			name: "a bridge does not call the rules", fails: some,
+			make: withoutCalls, named: "BridgeNetfilterOff", mismatch: true,
+		},
+		{
+			name: "a bridge does not call the rules, and has no subnet", fails: some,
+			make: noSubnet + withoutCalls, named: "BridgeNetfilterOff",
+		},
+		{
+			name: "a bridge does not call the rules, and pods send everything to it", fails: none, unknownToo: true,
+			make: noSubnet + withoutCalls + `for f in "in_pod $C" "in_local $L"; do set -- $f
+				$1 ip addr flush dev eth0; $1 ip addr add $2/32 dev eth0
+				$1 ip route add 10.245.1.1 dev eth0; $1 ip route add default via 10.245.1.1; done`,
 		},
 		{
 			name: "a pod's bridge has no hairpin mode, and the node routes what comes in", from: "endpoint", fails: none,

@@ -289,6 +289,13 @@ func (n *Network) Within(a netip.Addr) (dev string) {
 	return dev
 }
 
+// Together tells whether an interface has an address in whose subnet two hosts both are.
+func (n *Network) Together(dev string, a, b netip.Addr) bool {
+	return slices.ContainsFunc(n.addrs, func(x address) bool {
+		return x.dev == dev && !x.prefix.IsSingleIP() && x.prefix.Contains(a) && x.prefix.Contains(b)
+	})
+}
+
 // HasLinks tells whether the interfaces were collected, so that one that is not listed does not exist.
 func (n *Network) HasLinks() bool { return n.master != nil }
 

@@ -389,11 +389,10 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 	})
 }
 
-// neighbours tells whether an endpoint answers a client on the same bridge as its neighbour: both are in the bridge's
-// subnet, and the client's address was not translated.
+// neighbours tells whether an endpoint answers a client on the same bridge as its neighbour: both are in one of the
+// bridge's subnets, and the client's address was not translated.
 func (p *pathCase) neighbours(o *expect.Origin, end *netfilter.Outcome) bool {
-	return p.sameBridge(o, end) && !end.Packet.SNAT && p.net.Within(o.Address) == o.Iface &&
-		p.net.Within(end.Packet.Dst) == o.Iface
+	return p.sameBridge(o, end) && !end.Packet.SNAT && p.net.Together(o.Iface, o.Address, end.Packet.Dst)
 }
 
 // judgeOnward judges the ends of a walk, of which right says whether one that was not dropped is what it should be, and

@@ -71,7 +71,8 @@ func (p *pathCase) withoutBridgeNetfilter(v4 bool) bool {
 		p.Reading(snapshot.SysctlFile).State == nodestate.Whole
 }
 
-// pastTheRules: packets between two pods on a bridge that does not call the rules.
+// pastTheRules: packets between two pods on a bridge that does not call the rules. Where they are not in one subnet, the
+// endpoint sends its answers to the gateway, unless a route of its own leads it to the client.
 func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) obstacle {
 	v4 := end.Packet.Dst.Is4()
 	if !p.sameBridge(o, end) || end.Packet.SNAT {
@@ -81,12 +82,22 @@ func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) obstac
 		if on {
 			return obstacle{}
 		}
-		return stoppedBy(callsKey(v4) + "=0")
+		return p.unlessRouted(stoppedBy(callsKey(v4)+"=0"), o, end)
 	}
 	if p.withoutBridgeNetfilter(v4) {
-		return stoppedBy(callsKey(v4) + " does not exist: br_netfilter is not loaded")
+		return p.unlessRouted(stoppedBy(callsKey(v4)+" does not exist: br_netfilter is not loaded"), o, end)
 	}
 	return obstacle{}
+}
+
+// unlessRouted doubts an obstacle where the addresses of the bridge were collected, and the endpoint does not have the
+// client for a neighbour by them.
+func (p *pathCase) unlessRouted(x obstacle, o *expect.Origin, end *netfilter.Outcome) obstacle {
+	if p.net.KnowsAddresses(end.Packet.Dst.Is4()) && !p.neighbours(o, end) {
+		x.may, x.doubt = true, "whether the endpoint sends its answers to "+o.Iface+", which translates them back, or "+
+			"directly to the client, which does not accept them: no subnet of "+o.Iface+" has both"
+	}
+	return x
 }
 
 // notSentBack: should_deliver (net/bridge/br_forward.c) sends a frame back to the port that it came in by in hairpin

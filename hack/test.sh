@@ -189,16 +189,24 @@ computing_race=(
 )
 
 # run_tests ARG… runs every package under the race detector, of those that compute a part. Many wait for the kernel, or
-# for time to pass: three at once.
+# for time to pass: three at once, and beside them, one after another, what computes.
 run_tests() {
-	local packages computes part words
+	local packages computes part words out other status=0
 	computes="$(IFS='|'; echo "${computing[*]}")"
 	mapfile -t packages < <(go list ./... | grep -vE "/($computes)\$")
-	go run ./hack/gotest -race -p 3 "$@" "${packages[@]}"
-	for part in "${computing_race[@]}"; do
-		read -ra words <<<"$part"
-		go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}"
-	done
+	out="$(mktemp)"
+	(
+		for part in "${computing_race[@]}"; do
+			read -ra words <<<"$part"
+			go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}" || exit 1
+		done
+	) >"$out" 2>&1 &
+	other="$!"
+	go run ./hack/gotest -race -p 3 "$@" "${packages[@]}" || status=1
+	wait "$other" || status=1
+	cat "$out"
+	rm -f "$out"
+	return "$status"
 }
 
 step_compute() {

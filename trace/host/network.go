@@ -10,10 +10,13 @@ import (
 // Network is what is known of one node's network namespace. It is immutable and safe for concurrent use. The zero value
 // knows the loopback addresses only, and returns known=false for everything else.
 type Network struct {
-	addrs  []address         // of every interface, in the order of ip addr; nil where not collected
-	devs   map[string][]int  // indices into addrs
-	master map[string]string // nil where links were not collected
-	sysctl map[string]string // by path below /proc/sys
+	addrs  []address          // of every interface, in the order of ip addr; nil where not collected
+	devs   map[string][]int   // indices into addrs
+	master map[string]string  // nil where links were not collected
+	sysctl map[string]string  // by path below /proc/sys
+	conf   map[confKey]string // of them net/ipv4/conf
+	// ofInterfaces: settings of single interfaces are among them.
+	ofInterfaces bool
 	// localPorts is LocalPortRange of it.
 	localPorts portRange
 	clock      Clock
@@ -155,7 +158,7 @@ func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 		return true, f.routesKnown && f.rules == nil && (!some || up != "" && up != dev)
 	}
 	all, ok := n.Sysctl("net/ipv4/conf/all/route_localnet")
-	own, ok2 := n.Sysctl("net/ipv4/conf/" + dev + "/route_localnet")
+	own, ok2 := n.Conf(dev, "route_localnet")
 	if ok && all != "0" || ok2 && own != "0" {
 		return false, true
 	}

@@ -3,7 +3,6 @@
 package host
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 )
@@ -173,8 +172,8 @@ func (n *Network) reverse(q Query) (Query, bool) {
 		Dst: q.Src, Src: q.Dst, TOS: q.TOS, AnyTOS: q.AnyTOS, Proto: q.Proto, SrcPort: q.DstPort, DstPort: q.SrcPort,
 		Bare: q.Bare, AnyMark: true,
 	}
-	all, ok := n.Sysctl("net/ipv4/conf/all/src_valid_mark")
-	own, ok2 := n.Sysctl("net/ipv4/conf/" + q.In + "/src_valid_mark")
+	all, ok := n.Conf("all", "src_valid_mark")
+	own, ok2 := n.Conf(q.In, "src_valid_mark")
 	switch {
 	case ok && all != "0" || ok2 && own != "0":
 		back.Mark, back.AnyMark = q.Mark, q.AnyMark
@@ -204,35 +203,49 @@ func decided(by Decision) string {
 	return " (" + by.String() + ")"
 }
 
+// modesOff are the modes of a filter that is off.
+var modesOff = []int{filterOff}
+
 // rpFilter returns the modes that an interface's filter may have, the larger one of its own setting and that of all
 // (IN_DEV_RPFILTER in include/linux/inetdevice.h), the settings as text, and the first of those that were not
 // collected. No mode is returned where the settings of single interfaces were not collected, and that of all does not
 // turn it on.
 func (n *Network) rpFilter(dev string) (modes []int, setting, missing string) {
 	var value [2]int
-	var text []string
-	for i, of := range []string{"all", dev} {
-		key := "net/ipv4/conf/" + of + "/rp_filter"
-		v, ok := n.Sysctl(key)
-		number, err := strconv.Atoi(v)
-		if value[i] = number; !ok || err != nil {
-			value[i], missing = -1, cmp.Or(missing, key)
-			continue
+	var text [2]string
+	of, first := [2]string{"all", dev}, -1
+	for i := range of {
+		v, ok := n.Conf(of[i], "rp_filter")
+		number, err := -1, error(nil)
+		if ok {
+			number, err = strconv.Atoi(v)
 		}
-		text = append(text, key+"="+v)
+		if value[i], text[i] = number, v; !ok || err != nil {
+			value[i], text[i] = -1, ""
+			if first < 0 {
+				first = i
+			}
+		}
 	}
-	setting = strings.Join(text, ", ")
 	known := max(value[0], value[1])
 	switch {
-	case missing == "":
-		return []int{known}, setting, ""
-	case known < filterStrict && !n.HasInterfaceSettings():
+	case first < 0 && known == filterOff:
+		return modesOff, "", ""
+	case first >= 0 && known < filterStrict && !n.HasInterfaceSettings():
 		return nil, "", ""
+	}
+	for i := range of {
+		if text[i] != "" {
+			setting += ", " + confPath + of[i] + "/rp_filter=" + text[i]
+		}
+	}
+	if setting = strings.TrimPrefix(setting, ", "); first < 0 {
+		return []int{known}, setting, ""
 	}
 	for mode := max(known, filterOff); mode <= filterLoose; mode++ {
 		modes = append(modes, mode)
 	}
-	return modes, setting, missing
+	return modes, setting, confPath + of[first] + "/rp_filter"
 }
 
 // has4 tells whether an interface has an IPv4 address.

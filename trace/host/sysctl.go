@@ -43,6 +43,7 @@ func (n *Network) readSysctl(data []byte) error {
 		return fmt.Errorf("line %d is not KEY=VALUE", odd)
 	}
 	n.sysctl = values
+	n.readConf()
 	n.readLocalPorts()
 	switch {
 	case odd > 0:
@@ -112,14 +113,31 @@ func (n *Network) HasSysctls(prefix string) bool {
 
 // HasInterfaceSettings tells whether settings of single interfaces were collected, as every helper does: a file without
 // any has those of all alone.
-func (n *Network) HasInterfaceSettings() bool {
-	for key := range n.sysctl {
-		if dev, ok := strings.CutPrefix(key, "net/ipv4/conf/"); ok && !strings.HasPrefix(dev, "all/") &&
-			!strings.HasPrefix(dev, "default/") {
-			return true
+func (n *Network) HasInterfaceSettings() bool { return n.ofInterfaces }
+
+// confKey is the interface, "all" or "default", and the name of a setting below net/ipv4/conf.
+type confKey struct{ dev, name string }
+
+// confPath is where settings of interfaces are, of IPv4.
+const confPath = "net/ipv4/conf/"
+
+func (n *Network) readConf() {
+	n.conf = map[confKey]string{}
+	for key, value := range n.sysctl {
+		rest, ok := strings.CutPrefix(key, confPath)
+		dev, name, found := strings.Cut(rest, "/")
+		if !ok || !found {
+			continue
 		}
+		n.conf[confKey{dev, name}] = value
+		n.ofInterfaces = n.ofInterfaces || dev != "all" && dev != "default"
 	}
-	return false
+}
+
+// Conf is [Network.Sysctl] of net/ipv4/conf/DEV/NAME, of which every path asks: it makes no key.
+func (n *Network) Conf(dev, name string) (value string, ok bool) {
+	value, ok = n.conf[confKey{dev, name}]
+	return value, ok
 }
 
 // setting is one that is a number, and it as text: KEY=VALUE.

@@ -235,34 +235,50 @@ func (p *pathCase) onwardBy(
 	in, certain := p.answersBy(end)
 	passed := p.walker.Passes(*s, end, in, client)
 	first := p.walker.Left(end)
+	if !passed.Answer || !passed.Rest {
+		return p.onwardWalked(s, at, in, certain, passed, first, lists)
+	}
+	if u := p.strays(end, in, certain); u != nil {
+		return onward{unsure: []netfilter.Uncertain{*u}}.of(end), lists
+	}
+	return onward{end: end}, first.With(lists + passed.Lists).Lists
+}
+
+// onwardWalked is onwardBy where the short check of the walker does not settle it. at returns the end: a walk may have
+// replaced the list that it is of.
+func (p *pathCase) onwardWalked(
+	s *netfilter.Start, at func() *netfilter.Outcome, in string, certain bool, passed netfilter.Passed, first netfilter.Left,
+	lists string,
+) (x onward, left string) {
+	p.keep()
+	end := at()
 	answer := onward{left: []netfilter.Left{passed.Left}}
 	if !passed.Answer {
-		p.keep()
-		end = at()
 		if answer = p.answerBy(s, end, in, certain, netfilter.Options{}); answer.bad() {
 			return answer.of(end), lists
 		}
 	}
-	if u := p.answerRefused(end, in, certain); u != nil {
-		p.keep()
-		return onward{unsure: []netfilter.Uncertain{*u}}.of(at()), lists
-	}
-	if u := p.astray(end); u != nil {
-		p.keep()
-		return onward{unsure: []netfilter.Uncertain{*u}}.of(at()), lists
+	if u := p.strays(end, in, certain); u != nil {
+		return onward{unsure: []netfilter.Uncertain{*u}}.of(end), lists
 	}
 	lists = first.With(lists + passed.Lists).Lists
 	if passed.Rest {
 		return onward{end: end}, lists
 	}
-	p.keep()
-	end = at()
 	f := follower{pathCase: p, s: s, end: end, in: in, certain: certain, first: first, answer: &answer}
 	x = f.all()
 	for _, l := range x.left {
 		lists = l.With(lists).Lists
 	}
 	return x.of(end), lists
+}
+
+// strays says why an endpoint's answer may not come back; nil for nothing.
+func (p *pathCase) strays(end *netfilter.Outcome, in string, certain bool) *netfilter.Uncertain {
+	if u := p.answerRefused(end, in, certain); u != nil {
+		return u
+	}
+	return p.astray(end)
 }
 
 // eitherWay is what becomes of packets that go by one of two ways.

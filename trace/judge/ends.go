@@ -57,7 +57,7 @@ func (e *stoppedEnd) to() netip.AddrPort {
 func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sure, may []stoppedEnd) {
 	var found []stoppedEnd
 	for i := range len(p.res.Outcomes) { // a check may walk, which replaces the list
-		if s := byEveryWay(p.res.Outcomes[i], check); s.found() {
+		if s := byEveryWay(&p.res.Outcomes[i], check); s.found() {
 			found = append(found, stoppedEnd{p.res.Outcomes[i], s})
 		}
 	}
@@ -73,13 +73,14 @@ func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sur
 }
 
 // byEveryWay asks check of an end, by each way that packets may leave there: what stops them on some of these only may
-// stop them.
-func byEveryWay(end netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
+// stop them. A check that walks takes a copy of the end before it does: the walk uses the memory of the list.
+func byEveryWay(at *netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
+	if len(at.Ways) == 0 {
+		return check(at)
+	}
+	end := *at
 	by := end
 	out := check(&by)
-	if len(end.Ways) == 0 {
-		return out
-	}
 	free := !out.found()
 	for _, way := range end.Ways {
 		by = end

@@ -16,7 +16,7 @@ func TestEveryWayIsAskedOfAnEndThatAWalkReplaces(t *testing.T) {
 		Packet: netfilter.Packet{Out: "eth0"}, Ways: []netfilter.Way{{Out: "eth1"}, {Out: "eth2"}},
 	}}
 	var asked []string
-	got := byEveryWay(list[0], func(end *netfilter.Outcome) obstacle {
+	got := byEveryWay(&list[0], func(end *netfilter.Outcome) obstacle {
 		asked = append(asked, end.Packet.Out)
 		list[0] = netfilter.Outcome{Packet: netfilter.Packet{Out: "of another walk"}}
 		if end.Packet.Out == "eth1" {

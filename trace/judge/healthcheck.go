@@ -117,7 +117,8 @@ func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort)
 		case s.Protocol != "tcp" || s.Port != port:
 		case !n.isProxy(s):
 			other = s
-		case len(at) == 0 || slices.ContainsFunc(at, func(a netip.AddrPort) bool { return s.Accepts("tcp", a) }):
+		case len(at) == 0 || slices.ContainsFunc(at, func(a netip.AddrPort) bool { return s.Accepts("tcp", a) }),
+			s.Address == netip.IPv6Unspecified(): // /proc/net/tcp6 does not tell whether it receives IPv4, too
 			return is, false
 		default:
 			elsewhere = s

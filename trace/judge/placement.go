@@ -73,6 +73,9 @@ func misplaced(
 			evidence, fix := at(p, end)
 			return obstacle{evidence: evidence, remedy: report.Remedy{Text: remedy, Commands: fix}}
 		})
+		if len(sure)+len(may) == 0 {
+			return nil
+		}
 		var out []issue
 		like := issue{code: code, expected: describe(p.want), actual: actual, message: message}
 		for i := range sure {

@@ -38,15 +38,15 @@ func (p *pathCase) findHoles() []issue {
 	}
 	var like issue
 	sure, may := p.stoppedEnds(func(e *netfilter.Outcome) obstacle {
-		end := *e // a walk uses the memory of the list
-		if end.End != netfilter.Sent || !end.Packet.DNAT || end.Packet.Virtual.IsValid() ||
-			end.Packet.Clamped || end.Packet.Family == netfilter.IPv4 && end.Packet.Proto != netfilter.TCP {
+		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() ||
+			e.Packet.Clamped || e.Packet.Family == netfilter.IPv4 && e.Packet.Proto != netfilter.TCP {
 			return obstacle{} // datagrams of IPv4 may be cut on their way
 		}
-		evidence := p.smallerMTU(o, &end)
+		evidence := p.smallerMTU(o, e)
 		if evidence == nil {
 			return obstacle{}
 		}
+		end := *e
 		where, why := p.messageLost(&end)
 		if why == "" {
 			return obstacle{}

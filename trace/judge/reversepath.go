@@ -51,14 +51,15 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) obst
 	if own := p.net.OwnSource(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true}); own != (host.Reverse{}) {
 		return p.takenForOwn(&own, certain)
 	}
-	drop, _ := p.net.ReversePath(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true})
+	query := host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true}
+	drop, _ := p.net.ReversePath(query)
 	var out obstacle
 	switch {
 	case drop.Drops():
 		out = stoppedBy(drop.Setting + "; " + drop.Route)
 	case drop.Unsure != "":
-		out = p.answerFilteredByMark(end, in)
-		if drop, _ = p.net.ReversePath(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in}); !drop.Drops() {
+		out, query.AnyMark = p.answerFilteredByMark(end, in), false
+		if drop, _ = p.net.ReversePath(query); !drop.Drops() {
 			drop.Refused = false
 		}
 	}

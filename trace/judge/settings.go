@@ -106,11 +106,11 @@ func stopped(
 		if len(sure) == 0 && k.severity != mismatch {
 			sure, may = slices.DeleteFunc(may, func(e stoppedEnd) bool { return e.evidence == nil || !e.end.Certain }), nil
 		}
+		if len(sure)+len(may) == 0 {
+			return nil
+		}
 		like := issue{code: code, expected: describe(p.want), actual: "does not arrive", message: message}
 		if len(sure) == 0 {
-			if len(may) == 0 {
-				return nil
-			}
 			return p.doubted(like, may)
 		}
 		var out []issue
@@ -224,23 +224,34 @@ func (p *pathCase) forwardedFrom(o *expect.Origin, end *netfilter.Outcome) (out 
 // ip6_forward (net/ipv6/ip6_output.c) asks conf/all and, since Linux 6.17, force_forwarding of the interface. Where no
 // setting of an interface was collected, ip_forward stands for it.
 func (p *pathCase) offFor(in string, v4 bool) (off, unread string) {
-	key, instead := "net/ipv6/conf/all/forwarding", ""
 	if v4 {
-		key, instead = "net/ipv4/conf/"+in+"/forwarding", forward4
-	} else if v, ok := p.net.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
+		return p.offFor4(in)
+	}
+	if v, ok := p.net.Sysctl("net/ipv6/conf/" + in + "/force_forwarding"); ok && v != "0" {
 		return "", ""
 	}
+	const key = "net/ipv6/conf/all/forwarding"
 	switch v, ok := p.net.Sysctl(key); {
 	case ok && v == "0":
 		return key, ""
-	case ok:
-		return "", ""
-	case !netfilter.IsUnknown(in) && p.net.HasInterfaceSettings():
+	case !ok && !netfilter.IsUnknown(in) && p.net.HasInterfaceSettings():
 		return "", key
+	}
+	return "", ""
+}
+
+func (p *pathCase) offFor4(in string) (off, unread string) {
+	switch v, ok := p.net.Conf(in, "forwarding"); {
+	case ok && v != "0":
+		return "", ""
+	case ok:
+		return "net/ipv4/conf/" + in + "/forwarding", ""
+	case !netfilter.IsUnknown(in) && p.net.HasInterfaceSettings():
+		return "", "net/ipv4/conf/" + in + "/forwarding"
 	case p.Reading(snapshot.SysctlFile).State == nodestate.Partial:
 		return "", "" // the interface may have a setting of its own in the part that is missing
-	case instead != "" && p.isOff(instead):
-		return instead, ""
+	case p.isOff(forward4):
+		return forward4, ""
 	}
 	return "", ""
 }

@@ -44,8 +44,10 @@ var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue 
 		add(o.Address, o.Address.String())
 	}
 	for i := range p.want.Endpoints {
-		to := addressText(p.want.Endpoints[i].Address)
-		add(p.want.Endpoints[i].Address.Addr(), to, to)
+		e := &p.want.Endpoints[i]
+		if pods, _ := p.podsAt(e.Address.Addr()); len(pods) > 1 { // the text is made for few
+			add(e.Address.Addr(), addressText(e.Address), addressText(e.Address))
+		}
 	}
 	if subjects == nil {
 		return nil

@@ -71,7 +71,7 @@ func secondLinkFaults() []fault {
 			fails: some, named: `rp_filter|ReversePathFilter`,
 		},
 		{
-			name: "a pod's packets are marked for another interface, which filters answers",
+			name:  "a pod's packets are marked for another interface, which filters answers",
 			make:  marked("PREROUTING", "-s $C -d $S") + `filter 1; in_remote ip route add $C/32 via 10.81.0.1`,
 			fails: some, named: `rp_filter|ReversePathFilter`,
 		},
@@ -93,7 +93,8 @@ func secondLinkFaults() []fault {
 			fails: none,
 		},
 		{
-			name: "the node's packets are marked behind the translation, for another interface that filters answers", from: "node",
+			name:  "the node's packets are marked behind the translation, for another interface that filters answers",
+			from:  "node",
 			make:  marked("OUTPUT", "-d $S") + `iptables-nft -t mangle -F OUTPUT; hook m ip output -90 "ip daddr $R meta mark set 0x10"; filter 1`,
 			fails: none, unknownToo: true,
 		},

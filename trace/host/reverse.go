@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
@@ -213,7 +214,7 @@ var modesOff = []int{filterOff}
 func (n *Network) rpFilter(dev string) (modes []int, setting, missing string) {
 	var value [2]int
 	var text [2]string
-	of, first := [2]string{"all", dev}, -1
+	of, missed := [2]string{"all", dev}, ""
 	for i := range of {
 		v, ok := n.Conf(of[i], "rp_filter")
 		number, err := -1, error(nil)
@@ -222,16 +223,14 @@ func (n *Network) rpFilter(dev string) (modes []int, setting, missing string) {
 		}
 		if value[i], text[i] = number, v; !ok || err != nil {
 			value[i], text[i] = -1, ""
-			if first < 0 {
-				first = i
-			}
+			missed = cmp.Or(missed, of[i])
 		}
 	}
 	known := max(value[0], value[1])
 	switch {
-	case first < 0 && known == filterOff:
+	case missed == "" && known == filterOff:
 		return modesOff, "", ""
-	case first >= 0 && known < filterStrict && !n.HasInterfaceSettings():
+	case missed != "" && known < filterStrict && !n.HasInterfaceSettings():
 		return nil, "", ""
 	}
 	for i := range of {
@@ -239,13 +238,13 @@ func (n *Network) rpFilter(dev string) (modes []int, setting, missing string) {
 			setting += ", " + confPath + of[i] + "/rp_filter=" + text[i]
 		}
 	}
-	if setting = strings.TrimPrefix(setting, ", "); first < 0 {
+	if setting = strings.TrimPrefix(setting, ", "); missed == "" {
 		return []int{known}, setting, ""
 	}
 	for mode := max(known, filterOff); mode <= filterLoose; mode++ {
 		modes = append(modes, mode)
 	}
-	return modes, setting, confPath + of[first] + "/rp_filter"
+	return modes, setting, confPath + missed + "/rp_filter"
 }
 
 // has4 tells whether an interface has an IPv4 address.

@@ -247,8 +247,8 @@ func (p *pathCase) onwardBy(
 // onwardWalked is onwardBy where the short check of the walker does not settle it. at returns the end: a walk may have
 // replaced the list that it is of.
 func (p *pathCase) onwardWalked(
-	s *netfilter.Start, at func() *netfilter.Outcome, in string, certain bool, passed netfilter.Passed, first netfilter.Left,
-	lists string,
+	s *netfilter.Start, at func() *netfilter.Outcome, in string, certain bool, passed netfilter.Passed,
+	first netfilter.Left, lists string,
 ) (x onward, left string) {
 	p.keep()
 	end := at()

@@ -71,8 +71,8 @@ func (p *pathCase) withoutBridgeNetfilter(v4 bool) bool {
 		p.Reading(snapshot.SysctlFile).State == nodestate.Whole
 }
 
-// pastTheRules: packets between two pods on a bridge that does not call the rules. Where they are not in one subnet, the
-// endpoint sends its answers to the gateway, unless a route of its own leads it to the client.
+// pastTheRules: packets between two pods on a bridge that does not call the rules. Where they are not in one subnet,
+// the endpoint sends its answers to the gateway, unless a route of its own leads it to the client.
 func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) obstacle {
 	v4 := end.Packet.Dst.Is4()
 	if !p.sameBridge(o, end) || end.Packet.SNAT {

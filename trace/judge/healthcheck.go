@@ -64,8 +64,8 @@ func (n *node) isProxy(s *host.Socket) bool {
 // notForNodeAddress is the remedy where kube-proxy listens at other addresses than the node's own: it opens
 // health-check ports at the addresses in nodePortAddresses alone (pkg/proxy/healthcheck/service_health.go,
 // newServiceHealthServer).
-var notForNodeAddress = advice("kube-proxy opens health-check ports only at the node's addresses in nodePortAddresses of "+
-	"its configuration: make them contain the address that load balancers ask, or let the load balancer ask the other one",
+var notForNodeAddress = advice("kube-proxy opens health-check ports only at the node's addresses in nodePortAddresses "+
+	"of its configuration: make them contain the address that load balancers ask, or let load balancers ask the other one",
 	command{line: "ss -ltnp", onNode: true})
 
 // healthChecks judges the health-check ports of the Services asked for: kube-proxy has to listen there

@@ -155,7 +155,7 @@ func (w *worker) blockedAnswer(
 				"leave the node: tried with %s as the load balancer", f.Port, expect.NameOf(svc), from,
 		),
 	}
-	is.remedy = w.advise(advice("allow the answers to the load balancer's health checks at {where}: TCP from the port"), &is)
+	is.remedy = w.advise(advice("allow the answers to load balancers' health checks at {where}: TCP from the port"), &is)
 	return is, true, ""
 }
 

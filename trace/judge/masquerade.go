@@ -62,8 +62,8 @@ func masquerading(want *expect.Path, got *outcomes) []issue {
 			message = "the source address is not translated: a pod that reaches itself through the Service gets no answer " +
 				"(hairpin)"
 		} else if own.IsValid() {
-			message = "the source address is not translated, and answers come to the node all the same, as it is " + own.String() +
-				", its own"
+			message = "the source address is not translated, and answers come to the node all the same, as it is " +
+				own.String() + ", its own"
 		}
 		issues = append(issues, issue{
 			code: WrongMasquerade, subject: cut(missing, 4), endpoints: missing,

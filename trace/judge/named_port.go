@@ -21,8 +21,8 @@ const NamedPortMissing = "NamedPortMissing"
 
 var _ = register(kind{
 	code: NamedPortMissing, severity: note, scope: onPath, by: namedPorts,
-	remedy: advice("give the container port in these pods the name that the Service has as its targetPort; or exclude them " +
-		"by the Service's selector, where they are not meant to serve it"),
+	remedy: advice("give the container port in these pods the name that the Service has as its targetPort; or exclude " +
+		"them by the Service's selector, where they are not meant to serve it"),
 })
 
 // selected are the pods that a Service selects, and that may be endpoints; by the name of a port, the targetPort, those

@@ -65,8 +65,8 @@ func TestNoSuchTargetPort(t *testing.T) {
 	}
 }
 
-// TestNamedPortMissing: a pod that the Service selects and that has no port of the name was not mentioned, where another
-// one had it.
+// TestNamedPortMissing: a pod that the Service selects and that has no port of the name was not mentioned, where
+// another one had it.
 func TestNamedPortMissing(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	ports := func(names ...string) (out []corev1.ContainerPort) {

@@ -162,6 +162,9 @@ func onOneLine(lines [][]string) string {
 	return short(strings.Join(text, "; "))
 }
 
+// notReadLine is in a comment by which the helper says what it could not read: the rest of the file does not have it.
+const notReadLine = " were not read: "
+
 // byPlace reads lines of words, those that begin with # aside, and groups them by the place that they are about.
 // placeOf returns the place, and the words behind it; ok is false for another line than expected says, the first of
 // which is the error.
@@ -172,6 +175,9 @@ func byPlace[P comparable](
 	for line := range strings.Lines(string(data)) {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			if what, why, found := strings.Cut(strings.TrimSpace(line), notReadLine); found && bad == nil && printable(line) {
+				bad = errors.New(short(strings.TrimPrefix(what, "# ") + notReadLine + why))
+			}
 			continue
 		}
 		at, rest, ok := placeOf(words)

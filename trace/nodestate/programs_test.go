@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // met names the chains of tables whose rules may concern a packet.
@@ -41,7 +42,7 @@ tcx eth0 ingress program 12
 cgroup connect4 program 13
 netfilter ip prerouting -128 program 14
 
-# filters of tc were not read: operation not permitted
+# a comment
 `
 	tables, err := parsePrograms([]byte(text))
 	if err != nil {
@@ -62,9 +63,29 @@ netfilter ip prerouting -128 program 14
 	for _, bad := range []string{
 		"filter protocol all pref 1 bpf\n", "tc eth0 sideways filter\n", "cgroup nowhere program 1\n",
 		"netfilter ip prerouting x program 1\n",
+		"# filters of tc were not read: operation not permitted\n",
 	} {
 		if _, err := parsePrograms([]byte(bad)); err == nil {
 			t.Errorf("%q is read without an error", bad)
+		}
+	}
+}
+
+// TestProgramsThatWereNotRead: the lines by which the helper says that it could not read something were comments, and
+// what they are about was taken for absent.
+func TestProgramsThatWereNotRead(t *testing.T) {
+	const said = "programs of netfilter were not read: operation not permitted"
+	for text, state := range map[string]ReadState{
+		"# " + said + "\n": Unreadable,
+		"tcx eth0 ingress program 12\n# " + said + "\n": Partial,
+		"# nothing is attached\n":                       Whole,
+	} {
+		s, err := Load(snapshot.NewNode("node1", map[string][]byte{snapshot.ProgramsFile: []byte(text)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := s.Reading(snapshot.ProgramsFile); r.State != state || state != Whole && !strings.Contains(r.Reason, said) {
+			t.Errorf("%q: %v %q", text, r.State, r.Reason)
 		}
 	}
 }

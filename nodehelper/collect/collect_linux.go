@@ -80,6 +80,7 @@ var others = slices.Concat([]source{
 }, onPath, []source{
 	{snapshot.EbtablesFile, readEbtables},
 	{snapshot.ListenFile, readListeners},
+	{snapshot.StoppedFile, readAllStopped},
 	{snapshot.ProcessesFile, readProcesses},
 	{snapshot.JournalFile, readJournal},
 	{snapshot.ConfigzFile, endpoint(metricsAddress, "/configz")},

@@ -348,7 +348,7 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	data, err := readListeners(t.Context(), &reader{})
+	data, err := readListeners(t.Context(), &reader{kernel: newKernel("")})
 	if err != nil {
 		t.Fatal(err)
 	}

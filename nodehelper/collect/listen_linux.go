@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -13,8 +14,47 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 )
 
-// readListeners lists sockets that wait for connections or packets as ss -Hltunp does.
+// readListeners lists sockets that wait for connections or packets as ss -Hltunp does, with what sock_diag alone tells
+// where the kernel has it: the limits of queues, and which sockets of IPv6 take IPv4, too, whose address ss prints as
+// "*".
 func readListeners(_ context.Context, r *reader) ([]byte, error) {
+	for _, m := range []string{"tcp_diag", "udp_diag"} {
+		if there, err := r.kernel.has(m); err != nil || !there {
+			return readFromProc(r)
+		}
+	}
+	list, err := sockets.Diagnosed()
+	if err != nil {
+		return readFromProc(r)
+	}
+	plain := make([]sockets.Socket, len(list))
+	for i := range list {
+		plain[i] = list[i].Socket
+	}
+	devices := map[int]string{}
+	for i := range list {
+		if d := list[i].Device; d != 0 && devices[d] == "" {
+			devices[d] = "if" + strconv.Itoa(d)
+			if found, err := net.InterfaceByIndex(d); err == nil {
+				devices[d] = found.Name
+			}
+		}
+	}
+	return r.listing(plain, func(i int) string {
+		text := shown(list[i].Local)
+		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
+			text = "*:" + strconv.Itoa(int(a.Port()))
+		}
+		if d := devices[list[i].Device]; d != "" {
+			colon := strings.LastIndexByte(text, ':')
+			text = text[:colon] + "%" + d + text[colon:]
+		}
+		return text
+	})
+}
+
+// readFromProc is readListeners where sock_diag is not there.
+func readFromProc(r *reader) ([]byte, error) {
 	list, err := sockets.Listening()
 	if err != nil {
 		return nil, err

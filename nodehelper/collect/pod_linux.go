@@ -3,23 +3,15 @@
 package collect
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"maps"
-	"net"
-	"net/netip"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -35,7 +27,7 @@ var podSources = func() (out [][]source) {
 	}, routing, onPath) {
 		out = append(out, []source{s})
 	}
-	return append(out, []source{{snapshot.ListenFile, readPodListeners}, {snapshot.StoppedFile, readStopped}})
+	return append(out, []source{{snapshot.ListenFile, readListeners}, {snapshot.StoppedFile, readStopped}})
 }()
 
 // podThreads is how many threads read a pod's network namespace side by side: most of the time they wait for programs.
@@ -108,64 +100,6 @@ func (r *reader) within(ctx context.Context, ns *podns.Namespace, emit func(File
 	}
 	wg.Wait()
 	return errors.Join(errs...)
-}
-
-// readPodListeners lists sockets as readListeners does, with what sock_diag alone tells where the kernel has it: the
-// limits of queues, and which sockets of IPv6 take IPv4, too, whose address ss prints as "*".
-func readPodListeners(ctx context.Context, r *reader) ([]byte, error) {
-	for _, m := range []string{"tcp_diag", "udp_diag"} {
-		if there, err := r.kernel.has(m); err != nil || !there {
-			return readListeners(ctx, r)
-		}
-	}
-	list, err := sockets.Diagnosed()
-	if err != nil {
-		return readListeners(ctx, r)
-	}
-	plain := make([]sockets.Socket, len(list))
-	for i := range list {
-		plain[i] = list[i].Socket
-	}
-	devices := map[int]string{}
-	for i := range list {
-		if d := list[i].Device; d != 0 && devices[d] == "" {
-			devices[d] = "if" + strconv.Itoa(d)
-			if found, err := net.InterfaceByIndex(d); err == nil {
-				devices[d] = found.Name
-			}
-		}
-	}
-	return r.listing(plain, func(i int) string {
-		text := shown(list[i].Local)
-		if a := list[i].Local; a.Addr() == netip.IPv6Unspecified() && !list[i].V6Only {
-			text = "*:" + strconv.Itoa(int(a.Port()))
-		}
-		if d := devices[list[i].Device]; d != "" {
-			colon := strings.LastIndexByte(text, ':')
-			text = text[:colon] + "%" + d + text[colon:]
-		}
-		return text
-	})
-}
-
-// readStopped lists those of the processes that hold the sockets of readPodListeners which are stopped.
-func readStopped(_ context.Context, r *reader) ([]byte, error) {
-	if r.holders == nil {
-		return nil, errors.New("the processes that listen were not read")
-	}
-	stopped := map[string]bool{}
-	for _, all := range r.holders {
-		for _, u := range all {
-			if state := sockets.State(u.PID); state == "T" || state == "t" {
-				stopped[u.PID] = true
-			}
-		}
-	}
-	var out bytes.Buffer
-	for _, pid := range slices.Sorted(maps.Keys(stopped)) {
-		fmt.Fprintf(&out, "%s T\n", pid)
-	}
-	return out.Bytes(), nil
 }
 
 // readPackets reads which sockets of the calling thread's network namespace take frames before IP does

@@ -56,16 +56,21 @@ func listenersAt(s *nodestate.State, proto string, at netip.AddrPort, in string)
 }
 
 // OnNode is the segment of an endpoint whose address is the node's own: wrong, with its code, where the node's sockets
-// show that nothing receives what is sent there. ok is false where something does, or may, and where the sockets were
-// not read, or not all of them.
+// show that nothing receives what is sent there, or that what does so does not serve it. ok is false where something
+// does, or may, and where the sockets were not read, or not all of them.
 func OnNode(s *nodestate.State, protocol uint8, at netip.AddrPort) (seg report.Segment, ok bool) {
 	proto, listed := protocols[protocol]
 	if !listed || !s.SocketsRead || s.Reading(snapshot.ListenFile).State != nodestate.Whole {
 		return seg, false
 	}
 	l := listenersAt(s, proto, at, "")
-	if len(l.taking) > 0 || len(l.maybe) > 0 {
+	if len(l.maybe) > 0 {
 		return seg, false
+	}
+	if len(l.taking) > 0 {
+		list, _ := weights[proto].winners(l.taking, at.Addr())
+		seg = notServed(list, at, nodePlace(s.Name))
+		return with(seg, textsOf(list)...), seg.Code != ""
 	}
 	return l.nobody(proto, at, nodePlace(s.Name)), true
 }

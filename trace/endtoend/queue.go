@@ -82,7 +82,7 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 				"that at %s is not told", socketText(m), socketText(list[0])), texts...)
 		}
 	}
-	if lost := f.notServed(list, at, place); lost.Segment != "" {
+	if lost := notServed(list, at, place); lost.Segment != "" {
 		return with(lost, texts...)
 	}
 	for _, x := range list {
@@ -112,7 +112,7 @@ func bad(s *host.Socket) bool {
 }
 
 // notServed is the segment where sockets that take the packet do not serve it; the zero Segment where all do.
-func (f *follower) notServed(list []*host.Socket, at netip.AddrPort, place string) (s report.Segment) {
+func notServed(list []*host.Socket, at netip.AddrPort, place string) (s report.Segment) {
 	code, said, effect, lost := "", []string{}, "", 0
 	for _, x := range list {
 		if bad(x) {

@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// endpointOnNode finds endpoints whose address is the node's own, pods with the host network among them, and at which
-// nothing listens: the kernel refuses the connection (tcp_v4_rcv in net/ipv4/tcp_ipv4.c, __udp4_lib_rcv in
+// endpointOnNode finds endpoints whose address is the node's own, pods with the host network among them, that do not
+// answer: their process is stopped, or its queue is full; or nothing listens, and the kernel refuses the connection (tcp_v4_rcv in net/ipv4/tcp_ipv4.c, __udp4_lib_rcv in
 // net/ipv4/udp.c). Who listens in a pod's own network namespace is asked end to end.
 var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 	if p.want.Action != expect.DNAT {
@@ -36,6 +36,9 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 		is := issue{
 			code: s.Code, subject: to.String(), endpoints: []string{to.String()}, expected: describe(p.want),
 			actual: "nothing listens", message: s.Message, evidence: s.Evidence,
+		}
+		if s.Code != endtoend.EndpointNotListening && s.Code != endtoend.EndpointListensElse {
+			is.actual = "not answered"
 		}
 		if is.evidence == nil {
 			is.evidence = say("ss: nothing has the address " + addressText(to))

@@ -40,12 +40,18 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 		{"loopback", "tcp LISTEN 0 128 127.0.0.1:9100 0.0.0.0:*\n", endtoend.EndpointListensElse},
 		{"another protocol", "udp UNCONN 0 0 0.0.0.0:9100 0.0.0.0:*\n", endtoend.EndpointNotListening},
 		{"nothing", "", endtoend.EndpointNotListening},
+		{"a full queue", "tcp LISTEN 129 128 0.0.0.0:9100 0.0.0.0:*\n", endtoend.BacklogFull},
+		{"a queue with room", "tcp LISTEN 128 128 0.0.0.0:9100 0.0.0.0:*\n", ""},
+		{"a process that is stopped", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4711,fd=3))\n",
+			endtoend.ProcessStopped},
+		{"a process that runs", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4712,fd=3))\n", ""},
 		{"a list that is cut off", "tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\ntcp LIS", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := openCaptured(t, "iptables")
 			w.cluster.Pods = append(w.cluster.Pods, hostNetwork)
 			w.files[snapshot.ListenFile] = append(w.files[snapshot.ListenFile], c.socket...)
+			w.files[snapshot.StoppedFile] = []byte("4711 T\n4712 S\n")
 			r := w.run()
 			var wrong []string
 			for i := range r.Paths {

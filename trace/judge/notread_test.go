@@ -152,6 +152,9 @@ func TestWhatWasNotReadIsNotRight(t *testing.T) {
 				names = snapshot.PodFiles
 			}
 			for _, name := range names {
+				if folder == "" && name == snapshot.StoppedFile {
+					continue // no endpoint has the host network
+				}
 				base.without(node, folder, name)
 			}
 		}

@@ -31,15 +31,18 @@ const (
 	XfrmFile            = "xfrm-policy.txt"
 	EbtablesFile        = "ebtables.txt" // chains of the kernel's own ebtables that do something
 	ListenFile          = "listen.txt"
-	TimeFile            = "time.txt" // when the rules were read, by the node's clock
-	ConfigzFile         = "configz.json"
-	MetricsFile         = "metrics.txt"
-	ProxyModeFile       = "proxyMode.txt"
-	HealthzFile         = "healthz.json"
-	LivezFile           = "livez.json"
-	VersionsFile        = "versions.txt"
-	ProxyConfigFile     = "kube-proxy-config.yaml"
-	FlagsFile           = "kube-proxy-flags.txt" // kube-proxy's process and the flags that decide what is programmed
+	// StoppedFile lists processes that are stopped, as ps -e -o pid=,stat=,comm= does; in a pod, of those that hold sockets
+	// of ListenFile. Those that are not stopped may be listed, too.
+	StoppedFile     = "stopped.txt"
+	TimeFile        = "time.txt" // when the rules were read, by the node's clock
+	ConfigzFile     = "configz.json"
+	MetricsFile     = "metrics.txt"
+	ProxyModeFile   = "proxyMode.txt"
+	HealthzFile     = "healthz.json"
+	LivezFile       = "livez.json"
+	VersionsFile    = "versions.txt"
+	ProxyConfigFile = "kube-proxy-config.yaml"
+	FlagsFile       = "kube-proxy-flags.txt" // kube-proxy's process and the flags that decide what is programmed
 )
 
 // NodeFiles are the names of all the contract's files of one node; other files are ignored.
@@ -48,7 +51,7 @@ var NodeFiles = []string{
 	NFTFile, NFTDumpFile,
 	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
 	NeighbourFile, BridgeFDBFile, WireGuardFile, SysctlFile, ProgramsFile, XfrmFile, EbtablesFile, NFTHooksFile,
-	ListenFile, TimeFile,
+	ListenFile, StoppedFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,
 	ProcessesFile, JournalFile, ProbesFile, UnreadFile,
 }

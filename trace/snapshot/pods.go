@@ -17,9 +17,6 @@ const (
 	ResolvConfFile = "resolv.conf"
 	// PacketFile is /proc/net/packet: sockets that take frames before IP does, as those of a user space's IP stack.
 	PacketFile = "packet.txt"
-	// StoppedFile lists, of the processes that hold sockets of ListenFile, those that are stopped, as ps -e -o
-	// pid=,stat=,comm= does. Those that are not stopped may be listed, too.
-	StoppedFile = "stopped.txt"
 )
 
 // PodFiles are the names of the contract's files of one pod's network namespace, below nodes/NODE/pods/NAMESPACE_NAME/.

@@ -75,10 +75,10 @@ func (r *nfRule) leadsTo(name string) bool {
 }
 
 // remove deletes the chains of a plan, and the rules of others that jump to them, which have no effect any more. A
-// chain to which something else refers, such as a map, stays, without rules; left says so. known are the names of
+// chain to which something else refers, such as a map, stays, without rules; left says so. known returns the names of
 // chains that there may be, by tables: they are found also while other programs change rules all the time.
 func (k nftRuleset) remove(
-	ctx context.Context, v6 bool, name string, known map[string][]string,
+	ctx context.Context, v6 bool, name string, known func() map[string][]string,
 ) (left []string, err error) {
 	err = until(ctx, func() (bool, error, error) {
 		own, complete, err := k.own(v6, name, known)
@@ -114,8 +114,10 @@ func (k nftRuleset) remove(
 	return left, err
 }
 
-// own returns the chains of a plan. It is complete if there are no others, whatever other programs do.
-func (k nftRuleset) own(v6 bool, name string, known map[string][]string) (out []*nfChain, complete bool, err error) {
+// own returns the chains of a plan. It is complete if there are no others, whatever other programs do. known is asked
+// only where they change rules meanwhile: to name all chains of a large plan takes as long as to read those of the
+// kernel.
+func (k nftRuleset) own(v6 bool, name string, known func() map[string][]string) (out []*nfChain, complete bool, err error) {
 	all, complete, err := k.chains(v6)
 	if err != nil {
 		return nil, false, err
@@ -130,7 +132,7 @@ func (k nftRuleset) own(v6 bool, name string, known map[string][]string) (out []
 	if complete || len(out) > 0 || known == nil {
 		return out, complete, nil
 	}
-	for table, names := range known {
+	for table, names := range known() {
 		for _, n := range names {
 			if has[table+" "+n] {
 				continue

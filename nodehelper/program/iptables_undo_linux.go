@@ -12,6 +12,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
 func (b *iptables) undo(ctx context.Context, r *Record) error {
@@ -132,16 +133,17 @@ func (b *iptables) eachFamily(r *Record, do func(int) error) error {
 	return errors.Join(errs...)
 }
 
-// chainsOf returns the names of all chains that a record may have, by tables.
-func (b *iptables) chainsOf(r *Record, v6 bool) map[string][]string {
-	out := map[string][]string{}
-	if r.Plan.Has(v6) {
-		b.rules(&r.Plan, v6, time.Time{}, func(*hook) bool { return true }).chainsInto(out)
+// chainsOf returns what tells the names of all chains that a record may have, by tables.
+func (b *iptables) chainsOf(r *Record, v6 bool) func() map[string][]string {
+	return func() map[string][]string {
+		out := map[string][]string{}
+		for _, p := range []*plan.Plan{&r.Plan, r.Earlier} {
+			if p.Has(v6) {
+				b.rules(p, v6, time.Time{}, func(*hook) bool { return true }).chainsInto(out)
+			}
+		}
+		return out
 	}
-	if r.Earlier.Has(v6) {
-		b.rules(r.Earlier, v6, time.Time{}, func(*hook) bool { return true }).chainsInto(out)
-	}
-	return out
 }
 
 func (in *iptInput) chainsInto(out map[string][]string) {

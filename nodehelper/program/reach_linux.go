@@ -64,7 +64,7 @@ func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	broadcasts, gateways, uplinks := routed(routes)
 	f.Broadcasts, f.Gateways = broadcasts, gateways
 	f.Resolvers = resolvers(p.o.Root)
-	pods, err := podsHere(of, uplinks)
+	pods, err := podsHere(of, uplinks, linked(routes))
 	if err != nil {
 		return err
 	}
@@ -153,10 +153,38 @@ func routed(routes []netlink.Route) (broadcasts, gateways []netip.Addr, uplinks 
 	return broadcasts, gateways, uplinks
 }
 
+// linked tells which addresses a route of some table leads to without a router: only these can be neighbours of the
+// node. To ask the kernel of each of thousands of frontends takes longer.
+func linked(routes []netlink.Route) func(netip.Addr) bool {
+	nets, all := map[netip.Prefix]bool{}, false
+	for i := range routes {
+		r := &routes[i]
+		if r.Type != unix.RTN_UNICAST || r.Gw != nil || r.Via != nil {
+			continue
+		}
+		if r.Dst == nil {
+			all = true
+			continue
+		}
+		bits, _ := r.Dst.Mask.Size()
+		if a, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+			nets[netip.PrefixFrom(a.Unmap(), bits).Masked()] = true
+		}
+	}
+	return func(a netip.Addr) bool {
+		for bits := 0; bits <= a.BitLen() && !all; bits++ {
+			if x, err := a.Prefix(bits); err == nil && nets[x] {
+				return true
+			}
+		}
+		return all
+	}
+}
+
 // podsHere returns the frontends of a plan that the node sends to a container of its own: out of an interface that is
 // one end of a veth pair, or a bridge that has no other ports, and by which no router is reached (a node may itself be
 // a container).
-func podsHere(p *plan.Plan, uplinks map[int]bool) ([]netip.Addr, error) {
+func podsHere(p *plan.Plan, uplinks map[int]bool, linked func(netip.Addr) bool) ([]netip.Addr, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE) // one socket for thousands of frontends
 	if err != nil {
 		return nil, fmt.Errorf("the node's routes: %w", err)
@@ -165,7 +193,7 @@ func podsHere(p *plan.Plan, uplinks map[int]bool) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for i := range p.Frontends {
 		a := p.Frontends[i].Address.Addr()
-		if p.Frontends[i].Kind == expect.NodePort || slices.Contains(out, a) {
+		if p.Frontends[i].Kind == expect.NodePort || slices.Contains(out, a) || !linked(a) {
 			continue
 		}
 		index, ok := onLink(kernel.RouteGet, a)

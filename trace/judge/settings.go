@@ -102,8 +102,10 @@ func stopped(
 			}
 			return stops(p, &p.want.Origin, end)
 		})
-		k := kinds[code]
-		if len(sure) == 0 && k.severity != mismatch {
+		if len(sure)+len(may) == 0 {
+			return nil
+		}
+		if len(sure) == 0 && kinds[code].severity != mismatch {
 			sure, may = slices.DeleteFunc(may, func(e stoppedEnd) bool { return e.evidence == nil || !e.end.Certain }), nil
 		}
 		if len(sure)+len(may) == 0 {

@@ -236,8 +236,8 @@ func TestEveryTestIsRun(t *testing.T) {
 	for _, line := range []string{ // of the main module: some packages by themselves, the others together
 		"go run ./hack/gotest -timeout 30m \"${computing[@]/#/./}\"\n",
 		"mapfile -t packages < <(go list ./... | grep -vE \"/($computes)\\$\")\n",
-		"go run ./hack/gotest -race -p 3 \"$@\" \"${packages[@]}\"\n",
-		"go run ./hack/gotest -race \"$@\" \"${words[1]}\" \"${words[2]}\" \"./${words[0]}\"\n",
+		"go run ./hack/gotest -race -p 3 \"$@\" \"${packages[@]}\" || status=1\n",
+		"go run ./hack/gotest -race \"$@\" \"${words[1]}\" \"${words[2]}\" \"./${words[0]}\" || exit 1\n",
 		"\trun_tests -timeout 40m\n",
 	} {
 		if !strings.Contains(s.text, line) {

@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -28,8 +27,7 @@ type reader struct {
 	// journal is that of before the rules were read; nil: it is not wanted.
 	journal    *snapshot.Journal
 	journalErr error
-	// holders are the processes that have the sockets which were listed last, by inode.
-	holders map[string][]sockets.User
+	listeners  listeners
 }
 
 // source is where files come from: each is read by one function.
@@ -80,7 +78,7 @@ var others = slices.Concat([]source{
 }, onPath, []source{
 	{snapshot.EbtablesFile, readEbtables},
 	{snapshot.ListenFile, readListeners},
-	{snapshot.StoppedFile, readAllStopped},
+	{snapshot.StoppedFile, readStopped},
 	{snapshot.ProcessesFile, readProcesses},
 	{snapshot.JournalFile, readJournal},
 	{snapshot.ConfigzFile, endpoint(metricsAddress, "/configz")},

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 )
@@ -18,14 +19,28 @@ import (
 // where the kernel has it: the limits of queues, and which sockets of IPv6 take IPv4, too, whose address ss prints as
 // "*".
 func readListeners(_ context.Context, r *reader) ([]byte, error) {
+	r.listeners.once.Do(func() { r.listeners.text, r.listeners.err = r.listListeners() })
+	return r.listeners.text, r.listeners.err
+}
+
+// listeners are the sockets of the namespace, read once for all files that are about them.
+type listeners struct {
+	once sync.Once
+	text []byte
+	err  error
+	// holders are the processes that have the sockets, by inode.
+	holders map[string][]sockets.User
+}
+
+func (r *reader) listListeners() ([]byte, error) {
 	for _, m := range []string{"tcp_diag", "udp_diag"} {
 		if there, err := r.kernel.has(m); err != nil || !there {
-			return readFromProc(r)
+			return r.listFromProc()
 		}
 	}
 	list, err := sockets.Diagnosed()
 	if err != nil {
-		return readFromProc(r)
+		return r.listFromProc()
 	}
 	plain := make([]sockets.Socket, len(list))
 	for i := range list {
@@ -53,8 +68,8 @@ func readListeners(_ context.Context, r *reader) ([]byte, error) {
 	})
 }
 
-// readFromProc is readListeners where sock_diag is not there.
-func readFromProc(r *reader) ([]byte, error) {
+// listFromProc is listListeners where sock_diag is not there.
+func (r *reader) listFromProc() ([]byte, error) {
 	list, err := sockets.Listening()
 	if err != nil {
 		return nil, err
@@ -68,7 +83,7 @@ func (r *reader) listing(list []sockets.Socket, local func(i int) string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	r.holders = users
+	r.listeners.holders = users
 	states := map[string]string{"TCP": "LISTEN", "UDP": "UNCONN"}
 	var out bytes.Buffer
 	for i := range list {

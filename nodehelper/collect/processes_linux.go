@@ -14,14 +14,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-var errOwnProcesses = errors.New("the helper sees only its own processes: its pod does not use the node's PID " +
-	"namespace (hostPID)")
-
 // readProcesses lists the processes that may serve Services here: those of the names that matter, in this network
 // namespace. One that ends meanwhile is left out.
 func readProcesses(_ context.Context, _ *reader) ([]byte, error) {
 	if os.Getpid() == 1 {
-		return nil, errOwnProcesses
+		return nil, errors.New("the helper sees only its own processes: its pod does not use the node's PID namespace " +
+			"(hostPID)")
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -5,55 +5,30 @@ package collect
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 )
 
-// readStopped lists those of the processes that hold the sockets of readListeners which are stopped.
-func readStopped(_ context.Context, r *reader) ([]byte, error) {
-	if r.holders == nil {
-		return nil, errors.New("the processes that listen were not read")
+// readStopped lists those of the processes that hold the sockets of readListeners which are stopped, by a signal or by a
+// debugger.
+func readStopped(ctx context.Context, r *reader) ([]byte, error) {
+	if _, err := readListeners(ctx, r); err != nil {
+		return nil, fmt.Errorf("the processes that listen were not read: %w", err)
 	}
-	var pids []string
-	for _, all := range r.holders {
+	stopped := map[string]bool{}
+	for _, all := range r.listeners.holders {
 		for _, u := range all {
-			pids = append(pids, u.PID)
+			if state := sockets.State(u.PID); state == "T" || state == "t" {
+				stopped[u.PID] = true
+			}
 		}
 	}
-	return stoppedOf(pids), nil
-}
-
-// readAllStopped lists all processes of the node that are stopped: on most nodes none is.
-func readAllStopped(context.Context, *reader) ([]byte, error) {
-	if os.Getpid() == 1 {
-		return nil, errOwnProcesses
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
-	var pids []string
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, e.Name())
-		}
-	}
-	return stoppedOf(pids), nil
-}
-
-// stoppedOf lists those of some processes that are stopped, by a signal or by a debugger, as ps -o pid=,stat= does.
-func stoppedOf(pids []string) []byte {
-	slices.Sort(pids)
 	var out bytes.Buffer
-	for _, pid := range slices.Compact(pids) {
-		if state := sockets.State(pid); state == "T" || state == "t" {
-			fmt.Fprintf(&out, "%s T\n", pid)
-		}
+	for _, pid := range slices.Sorted(maps.Keys(stopped)) {
+		fmt.Fprintf(&out, "%s T\n", pid)
 	}
-	return out.Bytes()
+	return out.Bytes(), nil
 }

@@ -4,6 +4,8 @@ package collect
 
 import (
 	"fmt"
+	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -11,11 +13,20 @@ import (
 	"time"
 )
 
-// TestStoppedProcessesOfTheNode: those with the host network are listed, too, and only those that are stopped.
-func TestStoppedProcessesOfTheNode(t *testing.T) {
+// TestStoppedProcesses: of those that listen the ones that are stopped are listed, and no others.
+func TestStoppedProcesses(t *testing.T) {
 	var pids [2]int
 	for i := range pids {
-		c := exec.CommandContext(t.Context(), "sleep", "60")
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.CommandContext(t.Context(), "sleep", "60") // it alone has the socket in the end
+		c.ExtraFiles = []*os.File{f}
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -23,24 +34,25 @@ func TestStoppedProcessesOfTheNode(t *testing.T) {
 			_ = c.Process.Kill()
 			_ = c.Wait()
 		})
+		_, _ = f.Close(), l.Close()
 		pids[i] = c.Process.Pid
 	}
 	if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	stopped, other := fmt.Sprintf("%d T\n", pids[0]), fmt.Sprintf("%d T\n", pids[1])
+	stopped, other := fmt.Sprintf("\n%d T\n", pids[0]), fmt.Sprintf("\n%d T\n", pids[1])
 	var list string
 	for range 100 { // the signal takes a moment
-		data, err := readAllStopped(t.Context(), nil)
+		data, err := readStopped(t.Context(), &reader{kernel: newKernel("")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list = "\n" + string(data); strings.Contains(list, "\n"+stopped) {
+		if list = "\n" + string(data); strings.Contains(list, stopped) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if !strings.Contains(list, "\n"+stopped) || strings.Contains(list, "\n"+other) {
+	if !strings.Contains(list, stopped) || strings.Contains(list, other) {
 		t.Errorf("%q, want %q and not %q", list, stopped, other)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 )
 
-// readStopped lists those of the processes that hold the sockets of readListeners which are stopped, by a signal or by a
-// debugger.
+// readStopped lists those of the processes that hold the sockets of readListeners which are stopped, by a signal or by
+// a debugger.
 func readStopped(ctx context.Context, r *reader) ([]byte, error) {
 	if _, err := readListeners(ctx, r); err != nil {
 		return nil, fmt.Errorf("the processes that listen were not read: %w", err)

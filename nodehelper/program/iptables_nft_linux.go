@@ -117,7 +117,9 @@ func (k nftRuleset) remove(
 // own returns the chains of a plan. It is complete if there are no others, whatever other programs do. known is asked
 // only where they change rules meanwhile: to name all chains of a large plan takes as long as to read those of the
 // kernel.
-func (k nftRuleset) own(v6 bool, name string, known func() map[string][]string) (out []*nfChain, complete bool, err error) {
+func (k nftRuleset) own(
+	v6 bool, name string, known func() map[string][]string,
+) (out []*nfChain, complete bool, err error) {
 	all, complete, err := k.chains(v6)
 	if err != nil {
 		return nil, false, err

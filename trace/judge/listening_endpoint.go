@@ -13,7 +13,8 @@ import (
 
 // endpointOnNode finds endpoints whose address is the node's own, pods with the host network among them, that do not
 // answer: their process is stopped, or its queue is full; or nothing listens, and the kernel refuses the connection
-// (tcp_v4_rcv in net/ipv4/tcp_ipv4.c, __udp4_lib_rcv in net/ipv4/udp.c). Who listens in a pod's own network namespace is asked end to end.
+// (tcp_v4_rcv in net/ipv4/tcp_ipv4.c, __udp4_lib_rcv in net/ipv4/udp.c). Who listens in a pod's own network namespace
+// is asked end to end.
 var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 	if p.want.Action != expect.DNAT {
 		return nil

@@ -42,8 +42,10 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 		{"nothing", "", endtoend.EndpointNotListening},
 		{"a full queue", "tcp LISTEN 129 128 0.0.0.0:9100 0.0.0.0:*\n", endtoend.BacklogFull},
 		{"a queue with room", "tcp LISTEN 128 128 0.0.0.0:9100 0.0.0.0:*\n", ""},
-		{"a process that is stopped", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4711,fd=3))\n",
-			endtoend.ProcessStopped},
+		{
+			"a process that is stopped", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4711,fd=3))\n",
+			endtoend.ProcessStopped,
+		},
 		{"a process that runs", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4712,fd=3))\n", ""},
 		{"a list that is cut off", "tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\ntcp LIS", ""},
 	} {

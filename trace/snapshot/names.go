@@ -31,8 +31,8 @@ const (
 	XfrmFile            = "xfrm-policy.txt"
 	EbtablesFile        = "ebtables.txt" // chains of the kernel's own ebtables that do something
 	ListenFile          = "listen.txt"
-	// StoppedFile lists processes that are stopped, as ps -e -o pid=,stat=,comm= does; in a pod, of those that hold sockets
-	// of ListenFile. Those that are not stopped may be listed, too.
+	// StoppedFile lists, of the processes that hold sockets of ListenFile, those that are stopped, as ps -e -o
+	// pid=,stat=,comm= does. Those that are not stopped may be listed, too.
 	StoppedFile     = "stopped.txt"
 	TimeFile        = "time.txt" // when the rules were read, by the node's clock
 	ConfigzFile     = "configz.json"

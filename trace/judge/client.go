@@ -56,7 +56,7 @@ var clients = map[string]map[string]report.Client{
 	MirrorStale:               differing("reach the endpoints of the EndpointSlices, which Endpoints contradict"),
 	FewClientPorts:            differing("fail beyond {actual} at a time"),
 	FewSourcePorts:            differing("fail beyond {actual} at a time to each endpoint"),
-	LoadBalancerBypassed:      differing("may fail: the load balancer is not passed ({actual})"),
+	LoadBalancerBypassed:      differing("may fail: they do not go through the load balancer ({actual})"),
 	expect.ReasonHeadless:     whole("DNS answers with the endpoints' addresses (headless)" + nothingMore),
 	expect.ReasonExternalName: whole("DNS answers with the name {actual} (ExternalName)" + nothingMore),
 	expect.ReasonNotForKubeProxy: whole("the Service is not for kube-proxy, which has nothing to do: what " +

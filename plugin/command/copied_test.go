@@ -60,6 +60,27 @@ func TestCopiedLines(t *testing.T) {
 	})
 }
 
+// A flag whose value was forgotten takes no other flag for it, of which the value would be one more argument.
+func TestFlagsWithoutTheirValue(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|web|-n|--node|worker-1", "-n needs a value, and --node behind it is a flag"},
+		{"trace|web|-n|shop|--node", "--node needs a value, and --snapshot behind it is a flag"},
+		{"trace|web|--from|-n|shop", "--from needs a value, and -n behind it is a flag"},
+		{"trace|web|-n|shop|--dry-run|--node=worker-1", "--dry-run needs a value, and --node behind it is a flag"},
+		{"verify|-A|-o|--no-headers", "-o needs a value, and --no-headers behind it is a flag"},
+		{"verify|-n|-A", "-n needs a value, and -A behind it is a flag"},
+		{"mode|-v", "-v needs a value, and --snapshot behind it is a flag"},
+	})
+}
+
+// kubectl's -l selects what is listed; here it selects nodes.
+func TestSelectorOfPods(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|web|-n|shop|-l|app=web", "it holds worker-1; it is about the labels of nodes, not of Services or pods"},
+		{"verify|-n|shop|--selector=app=web", "about the labels of nodes, not of Services or pods"},
+	})
+}
+
 // copied is what is copied from somewhere, with the namespace of -n ("" for none) and the Service that it leads to.
 type copied struct{ arg, namespace, want string }
 

@@ -117,14 +117,35 @@ func plain(text string) string {
 	return marks.Replace(text)
 }
 
-// sentence is the first sentence of a text, in one line.
+// unsure is how the sections of findings begin that make a path Unknown: in a list, what follows tells them apart.
+const unsure = "The path is Unknown: "
+
+// condition is what stands before the first sentence of findings that not every run has.
+var condition = regexp.MustCompile(`^With --[^:]*: `)
+
+// sentence is the first sentence of a text, or what stands before its colon, in one line.
 func sentence(text string) string {
 	text, _, _ = strings.Cut(text, "\n\n")
 	text = strings.Join(strings.Fields(text), " ")
-	for _, end := range []string{". ", ": "} {
-		if i := strings.Index(text, end); i > 0 {
-			text = text[:i]
+	with := condition.FindString(text)
+	text = text[len(with):]
+	ends := []string{". ", ": "}
+	if rest, ok := strings.CutPrefix(text, unsure); ok {
+		text, ends = strings.ToUpper(rest[:1])+rest[1:], append(ends, "; ")
+	}
+	for _, end := range ends {
+		for from := 0; ; {
+			i := strings.Index(text[from:], end)
+			if i < 0 {
+				break
+			}
+			from += i
+			if strings.Count(text[:from], "(") == strings.Count(text[:from], ")") {
+				text = text[:from]
+				break
+			}
+			from += len(end)
 		}
 	}
-	return strings.TrimSuffix(text, ".")
+	return with + strings.TrimSuffix(text, ".")
 }

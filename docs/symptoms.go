@@ -41,16 +41,34 @@ var Symptoms = sync.OnceValue(func() (out []Symptom) {
 	return out
 })
 
-// reported are words of reports, with the ones that the table has for the same.
+// reported are words of reports, by the words that the table has for the same.
 var reported = map[string]string{
-	"timeout": "hang", "timed": "hang", "stuck": "hang", "unreachable": "hang", "unresponsive": "hang",
-	"blackhole": "hang", "reject": "refused", "rst": "break", "reset": "break", "disconnect": "break",
-	"intermittent": "one", "flaky": "one", "sometimes": "one", "sporadic": "one", "random": "one", "half": "one",
-	"third": "one", "unbalanced": "load", "balance": "load", "skew": "load", "nxdomain": "resolve",
-	"dns": "resolve", "lookup": "resolve", "hairpin": "own", "mtu": "large", "big": "large", "fragment": "large",
-	"snat": "address", "source": "address", "sticky": "stay", "affinity": "stay", "session": "stay",
-	"stale": "deleted", "gone": "deleted", "ipv4": "ipv6", "external": "outside",
+	"hang":       "timeout timed etimedout stuck unreachable ehostunreach route unresponsive blackhole 504",
+	"refused":    "reject econnrefused 502 503",
+	"break":      "rst reset econnreset disconnect",
+	"one":        "intermittent flaky sometimes sporadic random half third",
+	"load":       "unbalanced balance skew",
+	"resolve":    "dns lookup nxdomain",
+	"own":        "hairpin",
+	"large":      "mtu big fragment",
+	"address":    "snat source",
+	"stay":       "sticky affinity session",
+	"deployment": "deploy rollout rolled release upgrade restart",
+	"deleted":    "stale gone",
+	"ipv6":       "ipv4",
+	"outside":    "external balancer loadbalancer health healthz healthcheck",
 }
+
+// meanings are the words of the table by those of reports, all of them without their endings.
+var meanings = sync.OnceValue(func() map[string]string {
+	out := map[string]string{}
+	for meaning, words := range reported {
+		for word := range strings.FieldsSeq(words) {
+			out[stem(word)] = stem(meaning)
+		}
+	}
+	return out
+})
 
 // SymptomsOf returns the symptoms that have most of the words of a report; none where no word of it tells.
 func SymptomsOf(report string) (found []Symptom) {
@@ -58,7 +76,7 @@ func SymptomsOf(report string) (found []Symptom) {
 	for _, s := range Symptoms() {
 		words, n := stems(s.Text), 0
 		for _, word := range stems(report) {
-			if slices.Contains(words, word) || slices.Contains(words, stem(reported[word])) {
+			if slices.Contains(words, word) || slices.Contains(words, meanings()[word]) {
 				n++
 			}
 		}
@@ -73,12 +91,13 @@ func SymptomsOf(report string) (found []Symptom) {
 }
 
 // unsaid are words that tell nothing: most symptoms are about these.
-const unsaid = " a an and at but each every from have i in is it my not of on only or the their there through time " +
-	"to two was when where which with connection service pod node nothing something does do "
+const unsaid = " a an and are at but each every from have host i in is it my no not of on only or the their there " +
+	"through time to two was when where which with connection service pod node nothing something does do fail "
 
 // stems returns the words of a text, without their endings, and without those that tell nothing.
 func stems(text string) (out []string) {
-	for _, word := range strings.FieldsFunc(strings.ToLower(text), func(c rune) bool {
+	text = strings.ReplaceAll(strings.ToLower(text), "one node", "onenode") // is not one of the connections
+	for _, word := range strings.FieldsFunc(text, func(c rune) bool {
 		return !unicode.IsLetter(c) && !unicode.IsDigit(c)
 	}) {
 		if s := stem(word); !strings.Contains(unsaid, " "+word+" ") && !strings.Contains(unsaid, " "+s+" ") {

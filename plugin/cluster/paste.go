@@ -86,6 +86,22 @@ var (
 	pastedPath  = regexp.MustCompile(`^([^/\s]+/[^/\s]+|[^/\s]+/[^/\s]+/[^/\s]+)/+$`) // shop/web/
 )
 
+var (
+	// nodePort is a NodePort with its kind, as this tool and kubectl describe print it: NodePort 30080, NodePort: http
+	// 30080/TCP.
+	nodePort = regexp.MustCompile(`^(?:Node[Pp]ort[ :/=]+(?:[a-z][a-z0-9-]* +)?|node-?port )(\d+)(?:/[A-Z]+)?$`)
+	// resolved is an address behind the name that it was found for (Java: web.shop/10.96.0.7:80), or behind the word for
+	// what it is (gRPC: ipv4:10.96.0.7:80).
+	resolved = regexp.MustCompile(`^(?:[\w.-]*/|[a-z][a-z_]+4?:)(\d+\.\d+\.\d+\.\d+:\d+)$`)
+	// envoyCluster is what a service mesh calls a Service in its logs: outbound|80||web.shop.svc.cluster.local.
+	envoyCluster = regexp.MustCompile(`\boutbound\|(\d+)\|[^|\s]*\|([^|\s]+)`)
+	// forwarded is the Service of kubectl port-forward, with its port.
+	forwarded = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc) (?:.* )?port-forward (?:.* )?(?:svc|services?)/(\S+) ` +
+		`(?:\d*:)?(\d+)\b`)
+	// anyNamespace is a flag of kubectl, wherever it stands.
+	anyNamespace = regexp.MustCompile(` (?:-n|--namespace)[ =]?([a-z0-9-]+)\b`)
+)
+
 // What else is copied with an address or a name.
 var (
 	kubectlLine = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc) (?:svcproxy )?[a-z-]+ ([^-\s].*|-n .*)$`)
@@ -101,11 +117,25 @@ var overUDP = regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat)\b.* -[a-z]*u`)
 // clients are commands that connect to a name or an address, and their port.
 var clients = []*regexp.Regexp{
 	regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat|telnet|ping6?)(?: -\S+(?: \d+)?)* ([^-\s:][^\s:]*)(?: (\d+))?$`),
+	regexp.MustCompile(`^(?:[$#] )?(?:curl|wget|nslookup|host)(?: -\S+)* ([a-z0-9][^\s/:]*)(?::(\d+))?(?:/\S*)?` +
+		`(?: -\S+| \d[\d.]+)*$`),
+	regexp.MustCompile(`^(?:[$#] )?dig(?: [-+@]\S+)* ([a-z0-9][^\s/:]*)()(?: [-+@]\S+| A{1,4})*$`),
+	regexp.MustCompile(`\bserver (?:at|on) ["']([^"':]+)["'](?: \([^)]*\))?,?(?: port (\d+))?`), // psql, mysql
 	regexp.MustCompile(`^(?:[$#] )?(?:mysql|mariadb|psql|pg_isready|redis-cli)\b.* -h ?([^\s:]+)(?:.* -[pP] ?(\d+))?`),
 }
 
 // bare takes off what is copied with an address or a name: a command before it, the name of a variable.
 func bare(text string) string {
+	if m := forwarded.FindStringSubmatch(text); m != nil {
+		namespace := ""
+		if of := anyNamespace.FindStringSubmatch(text); of != nil {
+			namespace = of[1] + "/"
+		}
+		return "service/" + namespace + m[1] + ":" + m[2]
+	}
+	if m := envoyCluster.FindStringSubmatch(text); m != nil {
+		return m[2] + ":" + m[1]
+	}
 	if m := kubectlLine.FindStringSubmatch(text); m != nil {
 		text = m[1]
 	}
@@ -135,13 +165,19 @@ func bare(text string) string {
 var comment = regexp.MustCompile(`^([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]+)?) ` +
 	`(?:(?:cluster|external|loadbalancer) IP|has no |-> )`)
 
+// listedObject is a line of kubectl get, where it lists several kinds: deployment.apps/web   3/3   3   3   5d.
+var listedObject = regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) +` +
+	`(?:\d+(?:/\d+)? |(?:ClusterIP|NodePort|LoadBalancer|ExternalName|IPv[46]) )`)
+
 // unify writes the forms in which tools print an address with a port as HOST:PORT.
 func (r *Reference) unify(text string) (string, error) {
-	if m := anyAddress.FindStringSubmatch(text); m != nil {
-		return ":" + m[1], nil
+	for _, alone := range []*regexp.Regexp{anyAddress, nodePort} {
+		if m := alone.FindStringSubmatch(text); m != nil {
+			return ":" + m[1], nil
+		}
 	}
 	text = bare(text)
-	for _, whole := range []*regexp.Regexp{comment, namePath} {
+	for _, whole := range []*regexp.Regexp{comment, namePath, resolved, listedObject} {
 		if m := whole.FindStringSubmatch(text); m != nil {
 			return m[1], nil
 		}
@@ -188,10 +224,16 @@ var failedLookups = []*regexp.Regexp{
 	regexp.MustCompile(`^ping: ([^\s:]+): (?:Name or service not known|Tempor)`), // ping
 }
 
-// flows are lines about a packet, which name where it comes from and where it goes: the latter is meant.
+// flows are lines about a packet or a connection, which name where it comes from, or the name that was asked for, and
+// where it goes: the latter is meant.
 var flows = []*regexp.Regexp{
 	regexp.MustCompile(`\bIP6? \S+ > ([0-9a-fA-F.:]+)\.([a-z0-9-]+): `),              // tcpdump
 	regexp.MustCompile(`(?i)\b(?:dst|daddr)=([0-9a-f.:]+) .*?\b(?:dport|dpt)=(\d+)`), // conntrack, a LOG target
+	regexp.MustCompile(`\bdial (?:tcp|udp)[46]? \[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go
+	regexp.MustCompile(`\b(?:tcp|udp)[46]? \S+->\[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go, once it is established
+	regexp.MustCompile(`\bconnect to (\S+) port (\d+) from `),                        // curl
+	regexp.MustCompile(`\bhost=['"]?([^'",\s)]+)['"]?, port=['"]?(\d+)`),             // Python
+	regexp.MustCompile(`(?:^|[\s(])[\w.-]*/(\d+\.\d+\.\d+\.\d+):(\d+)\b`),            // Java
 }
 
 // upstream is the server that nginx did not reach, beside its client.
@@ -296,7 +338,7 @@ func addressesIn(text string) (found []string) {
 	var refs []Reference
 words:
 	for _, word := range strings.FieldsFunc(strings.ReplaceAll(text, "->", " "), separates) {
-		word = Tidy(strings.TrimSuffix(word, ":"))
+		word = resolved.ReplaceAllString(Tidy(strings.TrimSuffix(word, ":")), "$1")
 		if !leads(word) {
 			continue
 		}

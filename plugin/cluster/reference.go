@@ -230,8 +230,8 @@ func (r *Reference) setPlace(parts []string) error {
 	}
 	if len(validation.IsDNS1123Label(namespace)) > 0 {
 		if strings.Contains(namespace, ".") {
-			return fmt.Errorf("%q begins with %q, which is not a kind that leads to a Service: it may be %s",
-				r.Input, namespace, words())
+			return fmt.Errorf("%q begins with %q, which is not a kind that leads to a Service: it may be %s; "+
+				"a DNS name is given without a path", r.Input, namespace, words())
 		}
 		return fmt.Errorf("%q is not a Service, as %q is not a valid name of a namespace: %s", r.Input, namespace, forms)
 	}

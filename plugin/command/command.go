@@ -47,8 +47,10 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 	}()
 	cmd := newRoot(env)
 	cmd.SetArgs(args)
-	if err := oneDash(cmd, args); err != nil {
-		return exit(ctx, err, env.errOut)
+	for _, check := range []func(*cobra.Command, []string) error{oneDash, flagForValue} {
+		if err := check(cmd, args); err != nil {
+			return exit(ctx, err, env.errOut)
+		}
 	}
 	return exit(ctx, cmd.ExecuteContext(ctx), env.errOut)
 }

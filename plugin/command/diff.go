@@ -144,7 +144,7 @@ func concludeDiff(env *environment, p *print.Printer, d *report.Diff) error {
 	for i := range d.Nodes {
 		for _, n := range []*report.ComparedNode{&d.Nodes[i].Before, &d.Nodes[i].After} {
 			if n.Error != "" {
-				env.errOut.Line("error: node %s was not inspected: %s", n.Node, safetext.Line(n.Error, maxError))
+				env.errOut.Sentence("error: node %s was not inspected: %s", n.Node, safetext.Line(n.Error, maxError))
 			}
 		}
 	}

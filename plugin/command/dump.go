@@ -233,7 +233,7 @@ func (d *dumping) node(name string, files *snapshot.Node, err error) error {
 		unread, err = files.Unread()
 	}
 	if err != nil {
-		d.env.errOut.Line("error: node %s was not read: %s", name, safetext.Line(snapshot.Reason(err), maxError))
+		d.env.errOut.Sentence("error: node %s was not read: %s", name, safetext.Line(snapshot.Reason(err), maxError))
 		return nil
 	}
 	for file, why := range unread {

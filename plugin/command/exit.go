@@ -17,7 +17,7 @@ import (
 // maxError is how many bytes of an error are printed: an API server may answer with a page.
 const maxError = 16 << 10
 
-// exit prints an error, in one line, and returns the exit code. What goes wrong without a code of its own is input that
+// exit prints an error, in one line but where a terminal wraps it, and returns the exit code. What goes wrong without a code of its own is input that
 // cannot be read: what a node withholds is in its report.
 func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 	if err == nil {
@@ -34,7 +34,7 @@ func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 		}
 		code = e.Code
 	}
-	errOut.Line("error: %s", safetext.Line(err.Error(), maxError))
+	errOut.Sentence("error: %s", safetext.Line(err.Error(), maxError))
 	return code
 }
 
@@ -52,7 +52,7 @@ func (e *environment) style(p *print.Printer) terminal.Style {
 // json or a pipe they are easily overlooked; and first, so that on a terminal the verdict stays the last line.
 func conclude(env *environment, p *print.Printer, r *report.Report, v print.View) error {
 	for _, line := range print.Uninspected(r) {
-		env.errOut.Line("error: %s", safetext.Line(line, maxError))
+		env.errOut.Sentence("error: %s", safetext.Line(line, maxError))
 	}
 	v.Style = env.style(p)
 	if code := r.Worst(); code != "" {

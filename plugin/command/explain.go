@@ -62,8 +62,8 @@ func explain(env *environment, args []string) error {
 	f, ok := docs.FindingOf(args[0])
 	if !ok {
 		similar := similarCodes(args[0])
-		if similar == "" {
-			similar = meantSymptoms(args[0])
+		if lower := strings.ToLower(args[0]); similar == "" || lower == args[0] { // of codes, words begin in upper case
+			similar += meantSymptoms(args[0])
 		}
 		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0], similar, name)
 	}

@@ -11,6 +11,11 @@ import (
 // The impact says what clients see of what was judged, and no more.
 func TestImpact(t *testing.T) {
 	kinds := kindsOfServices(t)
+	const forwardDrop = "../../testdata/endtoend/forward-drop.tar.gz"
+	rejects := incident{name: "rejects", snapshot: forwardDrop, replaced: []replacement{{
+		iptablesSave, "-A FORWARD -d 10.245.1.2/32 -j DROP",
+		"-A FORWARD -d 10.245.1.2/32 -j REJECT --reject-with icmp-port-unreachable",
+	}}}
 	for _, tt := range []struct {
 		args, snapshot string
 		want           []string
@@ -31,12 +36,17 @@ func TestImpact(t *testing.T) {
 			"> responsible",
 		},
 		{
-			"shop/web --from pod/shop/web-76bbf6d6cc-m4dxw --end-to-end", "../../testdata/endtoend/forward-drop.tar.gz",
+			"shop/web --from pod/shop/web-76bbf6d6cc-m4dxw --end-to-end", forwardDrop,
 			[]string{
-				"fails: the endpoint's node drops or refuses the packets",
+				"hangs: the endpoint's node drops the packets",
 				"on node1:\n           iptables-nft -t filter -S FORWARD",
 			},
 			"is affected",
+		},
+		{
+			"shop/web --from pod/shop/web-76bbf6d6cc-m4dxw --end-to-end", rejects.dir(t),
+			[]string{"is refused: the endpoint's node rejects the packets", "node node1: rejected by filter FORWARD rule"},
+			"hang",
 		},
 		{
 			"shop/redis", kinds,

@@ -94,6 +94,34 @@ func oneDash(root *cobra.Command, args []string) error {
 	return nil
 }
 
+// flagForValue returns an error for a flag whose value was left out: the next flag would be taken for it, and the word
+// behind that one for an argument.
+func flagForValue(root *cobra.Command, args []string) error {
+	c, _, err := root.Find(args)
+	if err != nil {
+		return nil //nolint:nilerr // the command will say so
+	}
+	c.InheritedFlags() // adds them to Flags
+	for i := 0; i+1 < len(args); i++ {
+		if args[i] == "--" {
+			return nil
+		}
+		if !takesNext(c, args[i]) {
+			continue
+		}
+		i++
+		word, _, _ := strings.Cut(args[i], "=")
+		known := strings.HasPrefix(word, "--") && c.Flags().Lookup(word[2:]) != nil
+		if len(word) == 2 && word[0] == '-' {
+			known = c.Flags().ShorthandLookup(word[1:]) != nil
+		}
+		if known {
+			return run.Usagef("%s needs a value, and %s behind it is a flag (see %s --help)", args[i-1], word, c.CommandPath())
+		}
+	}
+	return nil
+}
+
 // takesNext tells whether a word is a flag whose value is the next one.
 func takesNext(c *cobra.Command, word string) bool {
 	var f *pflag.Flag

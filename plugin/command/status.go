@@ -149,7 +149,7 @@ func showStatus(ctx context.Context, env *environment, c statusConfig) error {
 func concludeStatus(env *environment, c *statusConfig, r *report.StatusReport, now time.Time) error {
 	if !c.printer.ForPeople() {
 		for _, line := range print.StatusNotKnown(r) {
-			env.errOut.Line("error: %s", safetext.Line(line, maxError))
+			env.errOut.Sentence("error: %s", safetext.Line(line, maxError))
 		}
 	}
 	v := print.View{Style: env.style(c.printer), Now: now}

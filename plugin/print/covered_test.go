@@ -75,3 +75,19 @@ func TestMatchSaysWhatItCovers(t *testing.T) {
 		})
 	}
 }
+
+// TestConclusionOfOnePathThatIsRight: where the node is wrong, and the one path is not, "none of 1 path" is not said.
+func TestConclusionOfOnePathThatIsRight(t *testing.T) {
+	for paths, want := range map[int]string{
+		1: "1 path of shop/web on worker-1 is right, but something else there is wrong: see above",
+		2: "none of 2 paths of shop/web is wrong, but something else on worker-1 is: see above",
+	} {
+		r := &report.Report{
+			Kind: report.KindTrace, Verdict: report.Mismatch, Service: &report.ServiceInfo{Namespace: "shop", Name: "web"},
+			Nodes: []report.NodeReport{{Node: "worker-1"}}, Summary: report.Summary{Paths: paths, Matched: paths},
+		}
+		if verdict, rest := (&text{report: r}).conclusion(); verdict != "MISMATCH" || rest != want {
+			t.Errorf("%d: got %s: %s, want %s", paths, verdict, rest, want)
+		}
+	}
+}

@@ -390,6 +390,9 @@ func (t *text) conclusion() (verdict, rest string) {
 		}
 		if s.Mismatched == 0 {
 			rest = "none of " + what + " is wrong, but something else " + where + " is: see above"
+			if s.Paths == 1 {
+				rest = what + " " + where + " is right, but something else there is wrong: see above"
+			}
 		}
 	case report.Warning:
 		verdict, rest = "WARNING", fmt.Sprintf("nothing is broken on %s %s, but see above", what, where)

@@ -174,6 +174,9 @@ func (s *Session) noNodes() error {
 	return NotInspected(errors.New("the cluster has no node"))
 }
 
+// ofNodes ends an error about --selector: kubectl has it for whatever is listed.
+const ofNodes = "; it is about the labels of nodes, not of Services or pods"
+
 // labelledNodes keeps the nodes that --selector selects.
 func (s *Session) labelledNodes(nodes []string) ([]string, error) {
 	if slices.Contains(s.Objects.Missing, "nodes") {
@@ -188,7 +191,8 @@ func (s *Session) labelledNodes(nodes []string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, Usagef("--selector %q selects no node of the %s %s", s.config.Nodes.LabelText, s.Place(), Shorten(nodes))
+		return nil, Usagef("--selector %q selects no node of the %s %s"+ofNodes, s.config.Nodes.LabelText, s.Place(),
+			Shorten(nodes))
 	}
 	slices.SortFunc(out, natural.Compare)
 	return out, nil

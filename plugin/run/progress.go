@@ -67,7 +67,7 @@ func (p *Progress) Note(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
-	p.out.Line("note: "+format, args...)
+	p.out.Sentence("note: "+format, args...)
 	p.draw()
 }
 

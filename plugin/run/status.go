@@ -49,7 +49,7 @@ func (s *Session) Status(ctx context.Context, selector string, service *corev1.S
 	}
 	if len(nodes) == 0 {
 		if selector != "" {
-			return nil, Usagef("--selector %q selects no node of the cluster", selector)
+			return nil, Usagef("--selector %q selects no node of the cluster"+ofNodes, selector)
 		}
 		return nil, NotInspected(errors.New("the cluster has no nodes"))
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
 // Style is what is printed to can show.
@@ -79,6 +81,36 @@ func (s *Stream) IsLive() bool { return s.live }
 func (s *Stream) Line(format string, args ...any) {
 	_ = s.write([]byte(safetext.Clean(fmt.Sprintf(format, args...)) + "\n"))
 }
+
+// Sentence is Line for a text of many words. A terminal breaks a line that is too wide wherever it ends, within words,
+// too: there it is wrapped between them, and continued further to the right, so that nothing in it begins a line of its
+// own. A command stays whole, to be copied.
+func (s *Stream) Sentence(format string, args ...any) {
+	text := safetext.Clean(fmt.Sprintf(format, args...))
+	width := s.style.Width
+	if !s.terminal || width < narrowest || plaintext.Width(text) <= width {
+		_ = s.write([]byte(text + "\n"))
+		return
+	}
+	const below = "  "
+	var out strings.Builder
+	line := ""
+	for _, word := range wordOrCommand.FindAllString(text, -1) {
+		switch {
+		case line == "":
+			line = word
+		case plaintext.Width(line)+1+plaintext.Width(word) <= width:
+			line += " " + word
+		default:
+			out.WriteString(line + "\n")
+			line = below + word
+		}
+	}
+	_ = s.write([]byte(out.String() + line + "\n"))
+}
+
+// wordOrCommand is what stays in one piece when a sentence is wrapped.
+var wordOrCommand = regexp.MustCompile(`\(?kubectl(?: [^\s():;,?]+)+\S*|\S+`)
 
 // Prompt writes a question; the cursor stays behind it.
 func (s *Stream) Prompt(format string, args ...any) {

@@ -172,3 +172,32 @@ func TestColumns(t *testing.T) {
 		}
 	}
 }
+
+// An error that is wider than the terminal is wrapped between words; a command in it stays whole, what is continued is
+// indented, and without a terminal it is one line.
+func TestSentencesFitTheTerminal(t *testing.T) {
+	const sentence = `error: "web" is not a command; for a Service of that name: kubectl svcproxy trace web ` +
+		"(see kubectl svcproxy --help)"
+	for _, tt := range []struct {
+		width int
+		in    string
+		want  string
+	}{
+		{0, sentence, sentence + "\n"},
+		{200, sentence, sentence + "\n"},
+		{60, sentence, `error: "web" is not a command; for a Service of that name:` + "\n  kubectl svcproxy trace web " +
+			"(see kubectl svcproxy --help)\n"},
+		{40, "note: " + hostile + " and so on", "note: web\uFFFD[32m\uFFFD[2K error: forged\uFFFD\uFFFD and\n  so on\n"},
+	} {
+		var b bytes.Buffer
+		Live(&b, Style{Width: tt.width}).Sentence("%s", tt.in)
+		if got := b.String(); got != tt.want {
+			t.Errorf("at %d columns: got %q, want %q", tt.width, got, tt.want)
+		}
+	}
+	var b bytes.Buffer
+	NewStream(&b, func(string) string { return "40" }).Sentence("%s", sentence)
+	if b.String() != sentence+"\n" {
+		t.Errorf("without a terminal: got %q", b.String())
+	}
+}

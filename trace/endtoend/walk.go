@@ -42,6 +42,7 @@ func rulesUnread(s *nodestate.State, f netfilter.Family) string {
 type trouble struct {
 	unknown  bool // nothing is proved
 	noRoute  bool
+	refused  bool   // the packet is rejected: its sender is told
 	packet   string // which one it is about; "" for the answer
 	message  string
 	owner    string
@@ -139,7 +140,7 @@ func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
 			t.message += ": " + o.Why
 		}
 	case netfilter.Rejected:
-		t.message = "rejected" + at
+		t.refused, t.message = true, "rejected"+at
 	case netfilter.NoRoute:
 		t.noRoute = true
 		t.message = "there is no usable route to " + o.Packet.Dst.String()
@@ -178,7 +179,7 @@ func (t *trouble) segment(code, segment, place, node, command string) report.Seg
 		return s
 	}
 	s := wrong(code, segment, place, t.owner, "%s", t.message)
-	s.Evidence = t.evidence
+	s.Evidence, s.Refused = t.evidence, t.refused
 	return s
 }
 

@@ -340,8 +340,11 @@ func (n *Node) missingEndpoints(port *servicePort, a Action) string {
 	if a == Drop {
 		return "no usable endpoint on node " + n.name + "; " + nodesWith(port.all, n)
 	}
-	if len(port.all) == 0 {
+	switch len(port.all) {
+	case 0:
 		return "the Service port has no endpoints"
+	case 1:
+		return "its only endpoint is not ready"
 	}
 	return "none of " + count(len(port.all), "endpoint") + " is ready"
 }

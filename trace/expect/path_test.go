@@ -54,7 +54,7 @@ func TestPath(t *testing.T) {
 		},
 		{
 			name: "none ready", slice: testSlice("web-1", "10.244.1.11 node1 not-ready"), f: clusterFrontend, o: aPod,
-			want: "Reject  NoEndpoints", why: "none of 1 endpoint is ready",
+			want: "Reject  NoEndpoints", why: "its only endpoint is not ready",
 		},
 		{
 			name: "internal policy", mods: []func(*corev1.Service){itpLocal}, slice: both, f: clusterFrontend, o: aPod,

@@ -56,7 +56,7 @@ var clients = map[string]map[string]report.Client{
 	MirrorStale:               differing("reach the endpoints of the EndpointSlices, which Endpoints contradict"),
 	FewClientPorts:            differing("fail beyond {actual} at a time"),
 	FewSourcePorts:            differing("fail beyond {actual} at a time to each endpoint"),
-	LoadBalancerBypassed:      differing("may fail: the load balancer is not passed ({actual})"),
+	LoadBalancerBypassed:      differing("may fail: they do not go through the load balancer ({actual})"),
 	expect.ReasonHeadless:     whole("DNS answers with the endpoints' addresses (headless)" + nothingMore),
 	expect.ReasonExternalName: whole("DNS answers with the name {actual} (ExternalName)" + nothingMore),
 	expect.ReasonNotForKubeProxy: whole("the Service is not for kube-proxy, which has nothing to do: what " +
@@ -115,11 +115,11 @@ var clients = map[string]map[string]report.Client{
 	endtoend.EndToEndAnswerLost:     failing("fail: " + answerGone),
 	endtoend.EndToEndWrongNeighbour: failing("hang: sent to a wrong link-layer address"),
 	endtoend.EndpointListensElse:    failing("are refused: the endpoint's process listens elsewhere"),
-	endtoend.EndpointNodeDrops:      failing("fail: the endpoint's node drops or refuses the packets"),
+	endtoend.EndpointNodeDrops:      failing("hang: the endpoint's node drops the packets"),
 	endtoend.EndpointNodeNoRoute:    failing("fail: the endpoint's node does not reach the pod"),
 	endtoend.EndpointNotListening:   failing("are refused: nothing listens at the endpoint"),
 	endtoend.LinkMTUDiffers:         differing(largeHang),
-	endtoend.PodDrops:               failing("fail: rules in the pod drop or refuse the packets"),
+	endtoend.PodDrops:               failing("hang: rules in the pod drop the packets"),
 	endtoend.PodNoRoute:             failing("fail: the pod has no route"),
 	endtoend.ProcessStopped:         failing("get no answer: the endpoint's process is stopped"),
 	endtoend.TunnelDropped:          failing("hang: the tunnel's packets are dropped"),
@@ -128,6 +128,12 @@ var clients = map[string]map[string]report.Client{
 
 	// the node as a whole
 	StaleService: whole("rules of {node} still take connections to Services that do not exist"),
+}
+
+// refusedBeyond is what a client sees of kinds of findings beyond the node where packets are rejected, and not dropped.
+var refusedBeyond = map[string]report.Client{
+	endtoend.EndpointNodeDrops: {Words: "are refused: the endpoint's node rejects the packets", Fails: true},
+	endtoend.PodDrops:          {Words: "are refused: rules in the pod reject the packets", Fails: true},
 }
 
 func failing(words string) map[string]report.Client {

@@ -467,6 +467,9 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	if s.Endpoint != "" {
 		is.endpoints, is.subject = []string{s.Endpoint}, s.Endpoint
 	}
+	if s.Refused {
+		is.client = refusedBeyond[s.Code]
+	}
 	if s.Owner != "" {
 		is.message += "; responsible: " + s.Owner
 	}

@@ -102,8 +102,11 @@ func (e effect) toItself(to string, on []placed) string {
 			of = append(of, text)
 		}
 	}
-	return fmt.Sprintf("connections to %s from %s %s where they are sent back to the pod itself (%s)", to, And(of), e.what,
-		strings.TrimSuffix(e.quantity, " connections"))
+	sentence := fmt.Sprintf("connections to %s from %s %s where they are sent back to the pod itself", to, And(of), e.what)
+	if e.quantity == allConnections { // that are sent back: where it is so is said
+		return sentence
+	}
+	return fmt.Sprintf("%s (%s)", sentence, strings.TrimSuffix(e.quantity, " connections"))
 }
 
 // effectOn is what becomes of the connections of a path that is no Match.

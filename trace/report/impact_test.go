@@ -104,6 +104,12 @@ func TestImpact(t *testing.T) {
 			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself " +
 				"(1 of 3)",
 		},
+		"an endpoint that connects to itself, of a finding that names no endpoint": {
+			[]Path{pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.3.4", Sample: true}, all, Finding{
+				Code: "HairpinOff", Severity: Error, Client: Client{Words: "hang", Fails: true, Itself: true},
+			})},
+			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself",
+		},
 		"a warning": {
 			[]Path{pathOf(Warning, pod, all, Finding{
 				Code: "NeighbourFailed", Severity: Warn, Endpoints: []string{third}, Actual: "may not arrive",

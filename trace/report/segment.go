@@ -47,6 +47,8 @@ type Segment struct {
 	Code    string `json:"code,omitempty"` // of the finding, where one says what is wrong
 	// Untranslated: what is wrong is due to the source address, which the first node has not translated.
 	Untranslated bool `json:"-"`
+	// Refused: what is wrong there rejects the packet, so that the client is told, and does not wait.
+	Refused bool `json:"-"`
 	// Seen is what the kernels of the nodes saw of real connections there (--live); absent where they saw nothing of them.
 	Seen *SegmentSeen `json:"seen,omitempty"`
 }

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
+)
+
+// Where an error names both ends of a connection, or a name and the address that it was found to have, the address that
+// was connected to is meant. It was refused for its several addresses.
+func TestErrorsThatNameBothEnds(t *testing.T) {
+	leadsTo(t, []copied{
+		{"* connect to 10.244.3.4 port 8080 from 10.244.1.16 port 51234 failed: Connection timed out", "", "shop/web"},
+		{"* connect to fd00:77::12 port 30080 from fd00::1 port 51234 failed: Connection timed out", "", "shop/api"},
+		{`Get "http://a:secret@web.shop/": dial tcp 10.96.21.191:80: i/o timeout`, "", "shop/web"},
+		{
+			`failed to call webhook: Post "http://web.shop.svc:80/validate?timeout=10s": dial tcp 10.96.21.191:80: ` +
+				`connect: no route to host`, "", "shop/web",
+		},
+		{"read tcp 10.244.1.16:51234->10.96.21.191:80: read: connection reset by peer", "", "shop/web"},
+		{"write tcp [fd00::1]:51234->[fd00:77::12]:30080: write: broken pipe", "", "shop/api"},
+		{"java.net.ConnectException: Connection refused: web.shop/10.96.21.191:80", "", "shop/web"},
+		{"ConnectTimeoutException: connection timed out: /10.96.21.191:80", "", "shop/web"},
+		{"Connection to node -1 (web.shop/10.96.21.191:80) could not be established.", "", "shop/web"},
+		{"web.shop/10.96.21.191:80", "", "shop/web"},
+		{
+			`"GET / HTTP/1.1" 503 UF "10.244.3.4:8080" outbound|80||web.shop.svc.cluster.local - 10.96.21.191:80 ` +
+				"10.244.1.16:51234", "", "shop/web",
+		},
+	})
+}
+
+// What else clients, kubectl and this tool print, and was not recognized.
+func TestCopiedLines(t *testing.T) {
+	leadsTo(t, []copied{
+		{"HTTPConnectionPool(host='web.shop', port=80): Max retries exceeded with url: /x", "", "shop/web"},
+		{`connection to server at "web.shop", port 80 failed: timeout expired`, "", "shop/web"},
+		{"Can't connect to MySQL server on 'web.shop' (111)", "", "shop/web"},
+		{"last error: UNKNOWN: ipv4:10.96.21.191:80: Failed to connect to remote host", "", "shop/web"},
+		{"outbound|80||web.shop.svc.cluster.local", "", "shop/web"},
+		{"NodePort 30080", "", "shop/api"},
+		{"NodePort:          http  30080/TCP", "", "shop/api"},
+		{"NodePort 10.77.0.11:30080", "", "shop/api"},
+		{"shop/api NodePort 127.0.0.1:30080 from node", "", "shop/api"},
+		{"ClusterIP 10.96.62.156:80 from pod,node", "", "shop/api"},
+		{"deployment.apps/web   3/3     3            3           3d", "shop", "shop/web"},
+		{"service/web   ClusterIP   10.96.21.191   <none>   80/TCP   3d   app=web", "shop", "shop/web"},
+		{"pod/web-7c9d8f6b5d-2xkqp   1/1     Running   0          3d", "shop", "shop/web"},
+		{"web-7c9d8f6b5d-2xkqp   1/1   Running   0   3d   10.244.1.15   worker-1   <none>   <none>", "", "shop/web"},
+		{"kubectl port-forward svc/web 8080:80 -n shop", "", "shop/web"},
+		{"kubectl -n shop port-forward service/web 80", "", "shop/web"},
+		{"curl -sS web.shop:80/healthz", "", "shop/web"},
+		{"curl web", "shop", "shop/web"},
+		{"wget -qO- web.shop", "", "shop/web"},
+		{"nslookup web.shop 10.96.0.10", "", "shop/web"},
+		{"dig @10.96.0.10 +short web.shop.svc.cluster.local A", "", "shop/web"},
+	})
+}
+
+// A flag whose value was forgotten takes no other flag for it, of which the value would be one more argument.
+func TestFlagsWithoutTheirValue(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|web|-n|--node|worker-1", "-n needs a value, and --node behind it is a flag"},
+		{"trace|web|-n|shop|--node", "--node needs a value, and --snapshot behind it is a flag"},
+		{"trace|web|--from|-n|shop", "--from needs a value, and -n behind it is a flag"},
+		{"trace|web|-n|shop|--dry-run|--node=worker-1", "--dry-run needs a value, and --node behind it is a flag"},
+		{"verify|-A|-o|--no-headers", "-o needs a value, and --no-headers behind it is a flag"},
+		{"verify|-n|-A", "-n needs a value, and -A behind it is a flag"},
+		{"mode|-v", "-v needs a value, and --snapshot behind it is a flag"},
+	})
+}
+
+// kubectl's -l selects what is listed; here it selects nodes.
+func TestSelectorOfPods(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|web|-n|shop|-l|app=web", "it holds worker-1; it is about the labels of nodes, not of Services or pods"},
+		{"verify|-n|shop|--selector=app=web", "about the labels of nodes, not of Services or pods"},
+	})
+}
+
+// copied is what is copied from somewhere, with the namespace of -n ("" for none) and the Service that it leads to.
+type copied struct{ arg, namespace, want string }
+
+// leadsTo checks which Service arguments lead to, in a snapshot that has all kinds of Services.
+func leadsTo(t *testing.T, all []copied) {
+	t.Helper()
+	snapshot := kindsOfServices(t)
+	for _, tt := range all {
+		t.Run(tt.arg, func(t *testing.T) {
+			args := []string{
+				"resolve", tt.arg, "--snapshot", snapshot, "-o", "jsonpath={.service.namespace}/{.service.name}",
+			}
+			if tt.namespace != "" {
+				args = append(args, "-n", tt.namespace)
+			}
+			code, stdout, stderr := runPlugin(t, args...)
+			if code != run.ExitRight || strings.TrimSpace(stdout) != tt.want || strings.Contains(stdout+stderr, "secret") {
+				t.Errorf("got %d, %q and %q, want %s", code, stdout, stderr, tt.want)
+			}
+		})
+	}
+}

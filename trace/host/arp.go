@@ -3,15 +3,16 @@
 package host
 
 import (
+	"net"
 	"net/netip"
 )
 
 // AnswersARP tells whether the node answers where another host on an interface asks by ARP for one of the node's own
 // addresses, and why not, with the settings. It is what arp_process in net/ipv4/arp.c asks of the settings: arp_ignore
-// (the larger of the interface's and of all counts; inet_confirm_addr in net/ipv4/devinet.c), then arp_filter (either
-// of the two turns it on), by which the route to the asker has to be by the interface; arp_rcv answers on no interface
-// without ARP. known is false where that was not collected, or is not certain. A setting that is missing is not taken
-// for 0.
+// (the larger of the interface's and of all counts; inet_confirm_addr in net/ipv4/devinet.c), rp_filter, then arp_filter
+// (either of the two turns it on), by which the route to the asker has to be by the interface; arp_rcv answers on no
+// interface without ARP. known is false where that was not collected, or is not certain. A setting that is missing is
+// not taken for 0.
 func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers bool, why string, known bool) {
 	address, asker = address.Unmap(), asker.Unmap()
 	if !address.Is4() || !asker.Is4() || n.addrs == nil {
@@ -35,6 +36,9 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	if why, known := n.arpIgnored(ignore.value, dev, address, asker); why != "" || !known {
 		return false, ignore.text + ": " + why, known
 	}
+	if why, known := n.arpUnroutable(dev, address, asker); why != "" || !known {
+		return false, why, known
+	}
 	filter, ok := n.larger(dev, "arp_filter")
 	if !ok {
 		return false, "", false
@@ -50,6 +54,21 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 		return false, filter.text + ": the route to " + asker.String() + " is not by " + dev + decided(r.By), true
 	}
 	return true, "", true
+}
+
+// arpUnroutable says why the kernel does not answer a question whose asker the reverse path filter would not let send
+// to the node by the interface: arp_process has it routed as a packet from the asker to the address
+// (ip_route_input_noref in net/ipv4/route.c, fib_validate_source in net/ipv4/fib_frontend.c). "" where it may answer.
+func (n *Network) arpUnroutable(dev string, address, asker netip.Addr) (why string, known bool) {
+	q := Query{Dst: address, Src: asker, In: dev, Bare: true}
+	drop, known := n.ReversePath(q)
+	switch {
+	case drop.Drops():
+		return drop.Setting + ": " + drop.Route + ", so that the kernel does not answer", true
+	case drop.Unsure != "":
+		return "", known
+	}
+	return "", true
 }
 
 // answersNone is the mode of arp_ignore in which no address is told.
@@ -72,6 +91,46 @@ func (n *Network) Unused(dev string) (why string) {
 		}
 	}
 	return why
+}
+
+// NoLinkLocal tells whether an interface has no IPv6 address of the link that is in use. It is false where that was not
+// collected, and where no interface has one, as in a list of others alone.
+func (n *Network) NoLinkLocal(dev string) bool {
+	any := false
+	for i := range n.addrs {
+		a := &n.addrs[i]
+		if !a.ip.Is6() || !a.ip.IsLinkLocalUnicast() {
+			continue
+		}
+		if a.dev == dev && a.awaitsDAD == "" {
+			return false
+		}
+		any = true
+	}
+	return any
+}
+
+// UsableOn tells whether an interface has an address that is in use.
+func (n *Network) UsableOn(dev string, ip netip.Addr) bool {
+	for i := range n.addrs {
+		if a := &n.addrs[i]; a.dev == dev && a.ip == ip {
+			return a.awaitsDAD == ""
+		}
+	}
+	return false
+}
+
+// LinkLocal is the address of the link that the kernel makes of an interface's link-layer address (addrconf_ifid_eui48
+// in include/net/addrconf.h); the zero Addr where that is none of Ethernet.
+func LinkLocal(mac string) netip.Addr {
+	m, err := net.ParseMAC(mac)
+	if err != nil || len(m) != 6 {
+		return netip.Addr{}
+	}
+	const universal = 2
+	return netip.AddrFrom16([16]byte{
+		0xfe, 0x80, 8: m[0] ^ universal, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5],
+	})
 }
 
 // arpIgnored says why an address is not told in a mode of arp_ignore; "" where it is.

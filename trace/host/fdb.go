@@ -21,6 +21,7 @@ type Forwarding struct {
 	Via  string
 	// Group: the other ends are those of a group of next hops, which is not collected.
 	Group bool
+	local bool // of a bridge: it takes frames to the address for its own (BR_FDB_LOCAL, which bridge prints as permanent)
 }
 
 // anyMAC is the MAC of a tunnel's entry for all frames that no other entry is for (vxlan_xmit in
@@ -78,6 +79,7 @@ func (n *Network) readFDB(data []byte) error {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
 		e := Forwarding{MAC: strings.ToLower(x.MAC), Port: x.Port, ID: x.ID, Via: x.Via, Group: x.Group != 0}
+		e.local = x.Master != "" && x.State == "permanent"
 		if x.ViaIndex != 0 {
 			e.Via = fmt.Sprintf("if%d", x.ViaIndex)
 		}
@@ -181,6 +183,26 @@ func (n *Network) SetAt(bridge, mac string) string {
 func (n *Network) TakenByBridge(bridge, mac string) bool {
 	return !strings.EqualFold(n.links[bridge].mac, mac) &&
 		slices.ContainsFunc(n.bridgeOwn[bridge], func(x learned) bool { return strings.EqualFold(x.mac, mac) })
+}
+
+// Deaf tells whether a bridge does not take in frames to its own address: it has no entry that says that it is its own,
+// so that it passes them on as those to an unknown one (br_handle_frame_finish in net/bridge/br_input.c). The kernel
+// makes that entry with the bridge, and one for each port; bridge fdb flush removes them. A promiscuous bridge takes all
+// frames in. It is false where that was not collected.
+func (n *Network) Deaf(bridge string) bool {
+	mac := n.links[bridge].mac
+	if n.bridges[bridge] == nil || mac == "" || n.promiscuous[bridge] || len(n.fdb[bridge]) == 0 {
+		return false
+	}
+	for dev, list := range n.fdb {
+		if dev != bridge && n.master[dev] != bridge {
+			continue
+		}
+		if slices.ContainsFunc(list, func(e Forwarding) bool { return e.local && strings.EqualFold(e.MAC, mac) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // LockedOut tells whether a port of a bridge takes frames only from addresses that the bridge knows to be there, and it

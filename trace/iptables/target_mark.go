@@ -91,9 +91,10 @@ var zoneOptions = map[string]uint8{
 }
 
 // ct is CT (xt_ct_tg_check in net/netfilter/xt_CT.c). Helpers and similar options do not affect the path of a packet,
-// except that it stays tracked.
+// except that it stays tracked. A policy of timeouts, which is not read, may forget the connection before its answer
+// (xt_ct_set_timeout there; nf_ct_is_expired in include/net/netfilter/nf_conntrack.h).
 func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
-	zone := netfilter.Zone{Dirs: netfilter.ZoneBoth}
+	zone, keep := netfilter.Zone{Dirs: netfilter.ZoneBoth}, false
 	for i := range opts {
 		o := &opts[i]
 		if dirs := zoneOptions[o.name]; dirs != 0 {
@@ -112,10 +113,15 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 		switch o.name {
 		case "--notrack":
 			return notrack(s, nil)
-		case "--helper", "--timeout", "--ctevents", "--expevents":
+		case "--helper", "--ctevents", "--expevents":
+		case "--timeout":
+			keep = true
 		default:
 			return nil, false
 		}
+	}
+	if keep {
+		return op.OpaqueTarget("it sets how long connection tracking keeps the connection, which is not read (--timeout)"), true
 	}
 	return op.Action(func(c *netfilter.Context) { op.GiveTemplate(c, zone) }), true
 }

@@ -43,11 +43,15 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
+		to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort))
 		for _, h := range p.hops(&p.want.Origin, end) {
-			if known[h] {
+			if silent, ok := known[h]; ok {
+				if silent && !slices.Contains(is.endpoints, to) {
+					is.endpoints = append(is.endpoints, to)
+				}
 				continue
 			}
-			known[h] = true
+			known[h] = false
 			why := p.unanswered4(h)
 			if !h.ip.Is4() {
 				why = p.unanswered6(h)
@@ -64,8 +68,9 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 					Text: "restore the route, and find what has removed it: the kernel adds it with the address", Commands: fix,
 				}
 			}
+			known[h] = true
 			is.evidence = append(is.evidence, evidence...)
-			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
+			if !slices.Contains(is.endpoints, to) {
 				is.endpoints = append(is.endpoints, to)
 			}
 		}

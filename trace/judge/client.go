@@ -73,6 +73,7 @@ var clients = map[string]map[string]report.Client{
 
 	// settings, routes and neighbours of the node
 	BridgeNetfilterOff:     failing("fail: the answer comes from the endpoint's own address"),
+	BridgeTakesNothing:     failing("hang: the node's bridge does not take frames in"),
 	ClientAddressTaken:     failing("fail: the node has the client's address itself"),
 	EndpointAddressTaken:   failing("go to the node itself, which has the endpoint's address"),
 	ForwardingOff:          failing("hang: the node does not forward packets"),

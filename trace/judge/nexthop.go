@@ -153,12 +153,12 @@ func (n *node) onNode(when string, words ...string) report.Command {
 }
 
 // silentNeighbour: an entry in one of the states of [host.Neighbour].Failed.
-func (p *pathCase) silentNeighbour(h hop, _ *netfilter.Outcome) *doubt {
+func (p *pathCase) silentNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	e, ok := p.net.Neighbour(h.dev, h.ip)
 	if !ok || !e.Failed {
 		return nil
 	}
-	if b := p.blockedAt(h); b != nil && b.certain {
+	if b := p.blockedAt(h, end); b != nil && b.certain {
 		return nil // NeighbourBlocked says why
 	}
 	return &doubt{

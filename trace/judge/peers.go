@@ -146,7 +146,11 @@ func (n *node) claimed(h hop, mac string) (c claim, text string) {
 			return noClaim, text + ", and " + d + " has " + mac
 		}
 	}
-	if ofGroup(mac) || slices.ContainsFunc(n.net.Neighbours(h.dev, mac), func(a netip.Addr) bool { return a != h.ip }) {
+	others := func(a netip.Addr) bool { // found for the same owner, they tell no more than this one
+		dev, _ := x.net.HasAddress(a)
+		return a != h.ip && dev == ""
+	}
+	if ofGroup(mac) || slices.ContainsFunc(n.net.Neighbours(h.dev, mac), others) {
 		return noClaim, text
 	}
 	return denied, text + ", and none has " + mac

@@ -56,21 +56,22 @@ func locked(port string) func(string) string {
 
 func placements() []placed {
 	const (
-		nobody  = "a-next-hop-that-is-nobody"
-		half    = "half-of-the-next-hops-are-nobody"
-		bridge  = "an-endpoint-of-another-node-is-routed-to-the-bridge"
-		own     = "an-endpoint-s-address-is-made-the-node-s-own"
-		static  = "a-neighbour-entry-of-another-node-that-is-wrong-for-good"
-		static6 = static + "-ipv6"
-		local   = "a-neighbour-entry-of-the-endpoint-of-the-node-that-is-wrong-for-good"
-		right   = "a-neighbour-entry-that-is-right-for-good"
-		bare    = "the-bridge-has-lost-its-address"
-		down    = "the-interface-of-an-endpoint-is-down"
-		stray   = "the-interface-of-an-endpoint-is-not-in-the-bridge"
-		arp     = "the-bridge-answers-no-arp-requests"
-		unused  = "a-failed-neighbour-entry-of-an-address-that-nobody-uses"
-		at      = `"mac":"da:0b:8a:4b:9b:c6","ifname":"veth8f46cb60","flags":[],"master":"cni0","state":""`
-		detour  = "a-detour-by-another-node-which-tells-of-the-shorter-one"
+		nobody   = "a-next-hop-that-is-nobody"
+		half     = "half-of-the-next-hops-are-nobody"
+		bridge   = "an-endpoint-of-another-node-is-routed-to-the-bridge"
+		own      = "an-endpoint-s-address-is-made-the-node-s-own"
+		static   = "a-neighbour-entry-of-another-node-that-is-wrong-for-good"
+		static6  = static + "-ipv6"
+		local    = "a-neighbour-entry-of-the-endpoint-of-the-node-that-is-wrong-for-good"
+		right    = "a-neighbour-entry-that-is-right-for-good"
+		bare     = "the-bridge-has-lost-its-address"
+		down     = "the-interface-of-an-endpoint-is-down"
+		stray    = "the-interface-of-an-endpoint-is-not-in-the-bridge"
+		arp      = "the-bridge-answers-no-arp-requests"
+		unused   = "a-failed-neighbour-entry-of-an-address-that-nobody-uses"
+		at       = `"mac":"da:0b:8a:4b:9b:c6","ifname":"veth8f46cb60","flags":[],"master":"cni0","state":""`
+		ownEntry = `"mac":"76:43:13:17:7a:3b","ifname":"cni0","flags":[],"master":"cni0","state":"permanent"`
+		detour   = "a-detour-by-another-node-which-tells-of-the-shorter-one"
 	)
 	failed := `{"dst":"10.79.0.99","dev":"eth0","state":["FAILED"]}`
 	found := `{"dst":"10.79.0.99","dev":"eth0","lladdr":"02:00:00:00:00:77","state":["STALE"]}`
@@ -179,6 +180,13 @@ func placements() []placed {
 		{"the bridge takes the pod's address for its own", unused, map[string]func(string) string{
 			"bridge-fdb.json": instead(at, strings.NewReplacer(`"state":""`, `"state":"permanent"`, "veth8f46cb60", "cni0").Replace(at)),
 		}, report.Unknown, []string{PodsCutOff}},
+		{"the bridge has forgotten its own address", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(ownEntry, strings.Replace(ownEntry, "76:", "78:", 1)),
+		}, report.Mismatch, []string{BridgeTakesNothing}},
+		{"the bridge has forgotten its own address, and is promiscuous", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(ownEntry, strings.Replace(ownEntry, "76:", "78:", 1)),
+			"ip-link.json":    strings.NewReplacer(`"promiscuity":0`, `"promiscuity":1`).Replace,
+		}, report.Match, nil},
 		{"the bridge has been told where the pod is", unused, map[string]func(string) string{
 			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"static"`, 1)),
 		}, report.Match, nil},

@@ -48,6 +48,7 @@ type blocked struct {
 	where    netfilter.Ref
 	message  string
 	evidence []report.Evidence
+	fix      report.Remedy // where no rule is at fault
 }
 
 // passes walks a packet, once for all paths.
@@ -143,9 +144,9 @@ func asksOf(h hop) [2]netfilter.Resolution {
 	}
 }
 
-// blockedAt says why the kernel may not find the link-layer address of a next hop; nil where nothing keeps it from
-// that.
-func (p *pathCase) blockedAt(h hop) *blocked {
+// blockedAt says why the kernel may not find the link-layer address of a next hop of the path that ends there; nil where
+// nothing keeps it from that.
+func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 	if !p.net.Resolves(h.dev) {
 		return nil
 	}
@@ -154,6 +155,12 @@ func (p *pathCase) blockedAt(h hop) *blocked {
 		return nil
 	}
 	valid := has && !e.Failed
+	if !h.ip.Is4() && p.net.NoLinkLocal(h.dev) {
+		if b := p.nobodyAsks(h, end, valid); b != nil {
+			b.evidence = append(b.evidence, say(p.entry(h, &e, has))...)
+			return b
+		}
+	}
 	for i, r := range p.asks(h, valid) {
 		x := p.passes(r)
 		b := &blocked{evidence: say(p.entry(h, &e, has))}
@@ -185,6 +192,36 @@ func (p *pathCase) blockedAt(h hop) *blocked {
 		return b
 	}
 	return nil
+}
+
+// nobodyAsks: on an interface without an address of the link the kernel asks for a neighbour only when the packet that
+// waits for it is from another address of that interface (ndisc_solicit and ndisc_ns_create in net/ipv6/ndisc.c). valid:
+// it has an entry, which it has to confirm some time after it is used. The client asks for the node, which learns its
+// address so.
+func (p *pathCase) nobodyAsks(h hop, end *netfilter.Outcome, valid bool) *blocked {
+	src := p.want.Frontend.Address
+	request := end.Packet.Out == h.dev && (end.Packet.NextHop == h.ip || end.Packet.Dst == h.ip)
+	if request {
+		src = end.Packet.Src
+	}
+	if !src.IsValid() || p.net.UsableOn(h.dev, src) {
+		return nil
+	}
+	b := &blocked{
+		certain:  request && !valid,
+		evidence: say("ip -6 addr: " + h.dev + " has no address of the link that is in use (fe80::/10)"),
+		message: h.dev + " has no IPv6 address of the link, from which the kernel asks for neighbours when it forwards: it " +
+			"does not find the next hop's link-layer address",
+		fix: report.Remedy{Text: "give the interface such an address, and find what has removed it (ip -6 addr flush) or " +
+			"keeps the kernel from making one (addr_gen_mode)"},
+	}
+	if !b.certain {
+		b.message += " when it has to confirm the entry that there is"
+	}
+	if own := host.LinkLocal(p.net.MAC(h.dev)); own.IsValid() {
+		b.fix.Commands = []report.Command{p.onNode("", "ip", "-6", "addr", "add", own.String()+"/64", "dev", h.dev)}
+	}
+	return b
 }
 
 // between says why an endpoint on the same bridge may not find the client that it answers as its neighbour; the zero
@@ -255,7 +292,7 @@ func (p *pathCase) unresolvable(st stage) []issue {
 			hops = p.hops(&p.want.Origin, &end)
 		}
 		for _, h := range hops {
-			b := p.blockedAt(h)
+			b := p.blockedAt(h, &end)
 			if b == nil || b.certain != (st == stageSettings) {
 				continue
 			}
@@ -281,8 +318,10 @@ func (p *pathCase) addBlocked(out []issue, b *blocked, to netip.AddrPort) []issu
 		if !b.certain {
 			is.code, is.actual = NeighbourLapses, "may not arrive"
 		}
-		is.remedy = p.advise(letResolve, &is)
-		is.remedy.Commands = append(is.remedy.Commands, p.objectAt(b.where, familyOf(p.want.Frontend))...)
+		if is.remedy = b.fix; is.remedy.IsZero() {
+			is.remedy = p.advise(letResolve, &is)
+			is.remedy.Commands = append(is.remedy.Commands, p.objectAt(b.where, familyOf(p.want.Frontend))...)
+		}
 		at, out = len(out), append(out, is)
 	}
 	is := &out[at]

@@ -18,12 +18,13 @@ const AddressOfTwoPods = "AddressOfTwoPods"
 
 var _ = register(kind{code: AddressOfTwoPods, severity: warning, scope: onPath, by: ofTwoPods})
 
-var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
+var ofTwoPods = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	if p.want.Action != expect.DNAT {
 		return nil
 	}
 	is := issue{code: AddressOfTwoPods, predicate: true}
 	var subjects []string
+	shared := false
 	var fix []report.Command
 	add := func(a netip.Addr, subject string, endpoints ...string) {
 		pods, why := p.podsAt(a)
@@ -31,6 +32,7 @@ var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue 
 			return
 		}
 		subjects = append(subjects, subject)
+		shared = shared || why == ownListings
 		is.endpoints = append(is.endpoints, endpoints...)
 		if len(is.evidence) < maxEvidence {
 			is.evidence = append(is.evidence, report.Evidence{Text: a.String() + " " + why + strings.Join(pods, ", ")})
@@ -51,6 +53,12 @@ var ofTwoPods = &detector{stage: stageSettings, path: func(p *pathCase) []issue 
 	}
 	if subjects == nil {
 		return nil
+	}
+	switch {
+	case shared && p.verdict != report.Mismatch:
+		p.verdict = report.Unknown // it is what the pods say, now
+	case p.verdict == report.Match:
+		p.verdict = report.Warning
 	}
 	is.subject = cut(subjects, 4)
 	is.message = "is the address of two running pods: packets to it reach whichever of them the network has found last"
@@ -78,8 +86,10 @@ func (n *node) podsAt(a netip.Addr) (pods []string, why string) {
 	}
 	pods = slices.Concat(pods, listed)
 	slices.Sort(pods)
-	return slices.Compact(pods), "is an address, by ip addr in their own network namespaces or by the API, of the pods "
+	return slices.Compact(pods), ownListings
 }
+
+const ownListings = "is an address, by ip addr in their own network namespaces or by the API, of the pods "
 
 // holders are the pods of the node that say that they have the address of a pod.
 type holders struct {

@@ -35,7 +35,7 @@ var effects = map[string]effect{
 	"dup":            duplicate,
 	"flow":           offload(""), // one that is not read
 	"ct helper":      nothing,
-	"ct timeout":     nothing,
+	"ct timeout":     keptFor,
 	"ct expectation": nothing,
 	"secmark":        nothing,
 	"reset":          ofTCP, // of a TCP option
@@ -51,6 +51,13 @@ func duplicate(b *builder) {
 	if b.table.Family != "netdev" {
 		b.add(op.OpaqueTarget("it sends a copy to another host, whose answers may break the connection (dup)"))
 	}
+}
+
+// keptFor is ct timeout: connection tracking keeps a connection as long as the object says, which is not read; where it
+// says 0, no answer finds the connection (nft_ct_timeout_obj_eval in net/netfilter/nft_ct.c, nf_ct_is_expired in
+// include/net/netfilter/nf_conntrack.h).
+func keptFor(b *builder) {
+	b.add(op.OpaqueTarget("it sets how long connection tracking keeps the connection, which is not read (ct timeout)"))
 }
 
 // named adds the ops of a statement of which only the name counts; false for one that is not known.

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// BridgeTakesNothing says that a bridge does not know its own link-layer address.
+const BridgeTakesNothing = "BridgeTakesNothing"
+
+var _ = register(kind{code: BridgeTakesNothing, severity: mismatch, scope: onPath, by: stopped(
+	BridgeTakesNothing, (*pathCase).deafBridge,
+	"a bridge's forwarding table has no entry for the bridge's own link-layer address: what its pods send to the node is "+
+		"passed on to other ports, and not taken in",
+)})
+
+// deafBridge: [host.Network.Deaf], of the bridges that the packet or its answer leaves by: the hosts there ask and answer
+// the node at the bridge's own address.
+func (p *pathCase) deafBridge(o *expect.Origin, end *netfilter.Outcome) obstacle {
+	for _, h := range p.hops(o, end) {
+		if !p.net.Deaf(h.dev) {
+			continue
+		}
+		mac := p.net.MAC(h.dev)
+		s := stoppedBy(fmt.Sprintf("ip link: %s has %s, and bridge fdb has no permanent entry of it with master %s", h.dev,
+			mac, h.dev))
+		s.remedy = report.Remedy{
+			Text:     "add the entry again, and find what has removed it (bridge fdb flush, a script)",
+			Commands: []report.Command{p.onNode("", "bridge", "fdb", "replace", mac, "dev", h.dev, "self", "permanent")},
+		}
+		return s
+	}
+	return obstacle{}
+}

@@ -43,11 +43,16 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
-		to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort))
+		add := func() {
+			to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort))
+			if !slices.Contains(is.endpoints, to) {
+				is.endpoints = append(is.endpoints, to)
+			}
+		}
 		for _, h := range p.hops(&p.want.Origin, end) {
 			if silent, ok := known[h]; ok {
-				if silent && !slices.Contains(is.endpoints, to) {
-					is.endpoints = append(is.endpoints, to)
+				if silent {
+					add()
 				}
 				continue
 			}
@@ -70,9 +75,7 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 			}
 			known[h] = true
 			is.evidence = append(is.evidence, evidence...)
-			if !slices.Contains(is.endpoints, to) {
-				is.endpoints = append(is.endpoints, to)
-			}
+			add()
 		}
 	}
 	if is.endpoints == nil {

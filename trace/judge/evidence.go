@@ -42,6 +42,7 @@ var costs = map[string]string{
 	snapshot.NFTHooksFile: "the order of chains of the same priority is not known: each is tried",
 	snapshot.ListenFile: "who listens where kube-proxy itself should, and at endpoints of the node's own addresses, is " +
 		"not judged",
+	snapshot.StoppedFile:     "whether processes at endpoints of the node's own addresses are stopped is not judged",
 	snapshot.TimeFile:        "rules with -m time are not judged",
 	snapshot.ConfigzFile:     "kube-proxy's configuration is taken from elsewhere",
 	snapshot.ProxyConfigFile: "kube-proxy's configuration is taken from elsewhere",

@@ -107,6 +107,7 @@ func (w *capturedNode) intact() {
 			"tcp LISTEN 0 4096 *:31000 *:* users:((\"kube-proxy\",pid=812,fd=13))\n" +
 			"tcp LISTEN 0 4096 *:31001 *:* users:((\"kube-proxy\",pid=812,fd=14))\n" +
 			"tcp LISTEN 0 4096 *:31002 *:* users:((\"kube-proxy\",pid=812,fd=15))\n",
+		snapshot.StoppedFile:   "4711 T\n",
 		snapshot.NeighbourFile: `[{"dst":"10.77.0.1","dev":"eth9","lladdr":"02:00:00:00:00:01","state":["REACHABLE"]}]` + "\n",
 		snapshot.BridgeFDBFile: `[{"mac":"33:33:00:00:00:01","ifname":"eth9","flags":["self"],"state":"permanent"}]` + "\n",
 		snapshot.XfrmFile:      "src 192.0.2.0/24 dst 198.51.100.0/24 \n\tdir out priority 0 ptype main \n",

@@ -23,7 +23,13 @@ type ruleKey struct {
 	rule         int
 }
 
-func keyOfStep(s *snapshot.TraceStep) ruleKey { return ruleKey{s.Legacy, s.Table, s.Chain, s.Rule} }
+func keyOfStep(s *snapshot.TraceStep) ruleKey {
+	k := ruleKey{s.Legacy, s.Table, s.Chain, s.Rule}
+	if s.Family == "netdev" || s.Family == "bridge" { // as [netfilter.Table] has it
+		k.table = s.Family + " " + s.Table
+	}
+	return k
+}
 
 func keyOfRule(r netfilter.Ref) ruleKey {
 	return ruleKey{r.Chain.Table.Backend == netfilter.BackendLegacy, r.Chain.Table.Name, r.Chain.Name, r.Rule.Num}

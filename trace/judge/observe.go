@@ -277,7 +277,9 @@ var connections = &detector{stage: stageObserve, path: func(p *pathCase) []issue
 	return issues
 }}
 
-// disagreement finds connections that the kernel sent where the walk says that none can go.
+// disagreement finds connections that the kernel sent where the walk says that none can go. What is translated and
+// dropped behind that is sent, too: connection tracking has the connection before chains of devices and bridges have the
+// packet.
 func (p *pathCase) disagreement() []issue {
 	probes := p.probes
 	frontend := netip.AddrPortFrom(p.want.Frontend.Address, p.want.Frontend.Port)
@@ -287,7 +289,7 @@ func (p *pathCase) disagreement() []issue {
 		if !to.IsValid() || to == frontend {
 			continue
 		}
-		if _, possible := p.got.share(to); !possible && !slices.Contains(elsewhere, to.String()) {
+		if !p.got.leads(to) && !slices.Contains(elsewhere, to.String()) {
 			elsewhere = append(elsewhere, to.String())
 		}
 	}

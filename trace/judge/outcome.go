@@ -172,6 +172,11 @@ func (t *outcomes) share(to netip.AddrPort) (certain float64, possible bool) {
 	return certain, possible || t.lost || certain > 0
 }
 
+// leads tells whether packets may be translated to an address, whatever becomes of them then.
+func (t *outcomes) leads(to netip.AddrPort) bool {
+	return t.lost || slices.ContainsFunc(t.list, func(o outcome) bool { return o.to == to })
+}
+
 // is tells whether an outcome certainly has an action.
 func (o *outcome) is(action string) bool { return o.action == action && o.certain && o.share > 0 }
 

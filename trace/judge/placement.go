@@ -38,8 +38,8 @@ type placement struct {
 	own  bool   // it is a pod with an address of its own, which no node has
 }
 
-// placeOf returns where an endpoint of the path is. Without the pods themselves, one of another Node that was collected
-// is taken to have its own address where no Node has that.
+// placeOf returns where an endpoint of the path is. A pod of another Node that is not among those that were listed, as
+// often the pods of one node alone are, has its own address where no Node has that.
 func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 	out.own = p.cluster.podNames[a] != ""
 	for i := range p.want.Endpoints {
@@ -48,7 +48,7 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 			continue
 		}
 		out.node = e.Node
-		if len(p.cluster.Pods) == 0 && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == "" &&
+		if p.cluster.podsByName[e.Pod] == nil && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == "" &&
 			slices.ContainsFunc(p.cluster.Nodes, func(o *corev1.Node) bool { return o.Name == e.Node }) {
 			out.own = true
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
@@ -28,7 +29,18 @@ const recordedFaults = "../../testdata/faults"
 
 // TestRecordedFaults: where connections failed, the path is no Match, and the object at fault is named, or what is
 // missing to tell; where none did, it is one. What is not so yet is in testdata/faults/open.txt, and nothing else is.
-func TestRecordedFaults(t *testing.T) {
+func TestRecordedFaults(t *testing.T) { recordedWith(t, nil) }
+
+// TestRecordedFaultsWithPodsOfOneNode: of the pods that endpoints are, trace asks the API for those of the client's node
+// alone. An endpoint of another node, whose address the node had made its own, was taken for one with the host network:
+// a Match while its connections were refused.
+func TestRecordedFaultsWithPodsOfOneNode(t *testing.T) {
+	recordedWith(t, func(p *corev1.Pod, node string) bool { return p.Spec.NodeName == node })
+}
+
+// recordedWith judges the recorded faults with some of the pods.
+func recordedWith(t *testing.T, pods func(p *corev1.Pod, node string) bool) {
+	t.Helper()
 	data, err := os.ReadFile(filepath.Join(recordedFaults, "open.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +57,7 @@ func TestRecordedFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.ToSlash(rel), ".fault")
-		problem := judgeRecorded(t, file)
+		problem := judgeRecorded(t, file, pods)
 		known := slices.ContainsFunc(open, func(l string) bool { return l == name || strings.HasPrefix(l, name+": ") })
 		if problem != "" {
 			wrong = append(wrong, name+": "+problem)
@@ -67,10 +79,18 @@ func TestRecordedFaults(t *testing.T) {
 	}
 }
 
-// judgeRecorded judges a recorded fault, and says what is wrong with that.
-func judgeRecorded(t *testing.T, file string) (problem string) {
+// judgeRecorded judges a recorded fault with some of the pods, nil for all, and says what is wrong with that.
+func judgeRecorded(t *testing.T, file string, pods func(p *corev1.Pod, node string) bool) (problem string) {
 	t.Helper()
-	f, r := reportRecorded(t, file, nil)
+	f, err := faultdata.Read(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, n := openFault(t, filepath.Join(filepath.Dir(file), "healthy"), f, nil)
+	if pods != nil {
+		c.Pods = slices.DeleteFunc(slices.Clone(c.Pods), func(p *corev1.Pod) bool { return !pods(p, f.Node) })
+	}
+	r := judgeOpened(t, f, c, n)
 	if len(r.Paths) != 1 {
 		return strconv.Itoa(len(r.Paths)) + " paths; " + r.Error
 	}
@@ -118,6 +138,14 @@ func judgeFault(
 ) *report.NodeReport {
 	t.Helper()
 	c, n := openFault(t, healthy, f, edit)
+	return judgeOpened(t, f, c, n, asked...)
+}
+
+// judgeOpened judges the path of a fault.
+func judgeOpened(
+	t *testing.T, f *faultdata.Fault, c *snapshot.Cluster, n *snapshot.Node, asked ...func(*Request),
+) *report.NodeReport {
+	t.Helper()
 	host, _, err := net.SplitHostPort(f.Frontend)
 	if err != nil {
 		t.Fatal(err)

@@ -116,11 +116,40 @@ func (p *pathCase) observe(out *report.Path) {
 	out.Observed = observedOf(p.probes)
 	out.Observed.Lost = p.losses()
 	issues := p.run(stageObserve, stageObserve)
+	p.suspect(issues)
 	p.found = append(p.found, p.findings(issues)...)
 	p.verdict = report.WithFindings(p.verdict, p.found)
 	disagrees := slices.ContainsFunc(issues, func(is issue) bool { return is.code == WalkDisagrees })
 	if disagrees && (p.verdict == report.Match || p.verdict == report.Warning) {
 		p.verdict = report.Unknown // what this tool may read wrongly is claimed to be neither right nor wrong
+	}
+}
+
+// suspect adds to what connections have shown to be wrong what could not be evaluated on their path: it may be why.
+func (p *pathCase) suspect(issues []issue) {
+	var rules []string
+	var evidence []report.Evidence
+	for i := range p.found {
+		f := &p.found[i]
+		if code := f.Code; code != RuleNotEvaluated && code != AnswerNotEvaluated && code != ProgramOnPath {
+			continue
+		}
+		if !slices.Contains(rules, f.Subject) {
+			rules, evidence = append(rules, f.Subject), append(evidence, f.Evidence...)
+		}
+	}
+	if len(rules) == 0 {
+		return
+	}
+	for i := range issues {
+		is := &issues[i]
+		if kinds[is.code].severity != mismatch || is.severity != "" {
+			continue
+		}
+		is.evidence = append(slices.Clip(is.evidence), evidence[:min(len(evidence), maxEvidence)]...)
+		if !strings.Contains(is.message, rules[0]) { // the kernel may have named it
+			is.message += "; what could not be evaluated on the path may be why: " + cut(rules, 3)
+		}
 	}
 }
 

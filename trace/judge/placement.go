@@ -99,8 +99,8 @@ const removeIt = "remove it, and find out what created it (a CNI that has not cl
 // of the table local to the node's own sockets, whichever node the pod is on; and those that a route of the type
 // broadcast is for, too.
 var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
-	"the endpoint is a pod with an address of its own, and the node has made that address its own: packets to it do not "+
-		"leave the node",
+	"the endpoint is not on the node, or a pod with an address of its own, and the node has made that address its own: "+
+		"packets to it do not leave the node",
 	removeIt,
 	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
 		if end.End != netfilter.Delivered {
@@ -109,7 +109,8 @@ var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 		dst := end.Packet.Dst
 		t, known := p.net.AddrType(dst)
 		taken := t == host.RouteLocal || t == host.RouteBroadcast
-		if at := p.placeOf(dst); !taken || !known || !at.own {
+		// Of an endpoint of another node it does not matter whose address it is.
+		if at := p.placeOf(dst); !taken || !known || !at.own && (at.node == "" || at.node == p.Name) {
 			return nil, nil
 		}
 		return p.taken(dst)

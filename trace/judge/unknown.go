@@ -52,27 +52,35 @@ func (p *pathCase) notEvaluated() []issue {
 }
 
 // askLive is the remedy where real connections tell what the rules do not; objects are commands that show what it
-// depends on. Connections are made from a pod only where it is named: that of --from is named again.
+// depends on.
 func (p *pathCase) askLive(objects ...report.Command) report.Remedy {
-	words := []string{"kubectl", "svcproxy", "trace", "--live", "--node", p.Name}
+	if p.Probes != nil {
+		return report.Remedy{Text: "real connections were made: what they show stands with the path", Commands: objects}
+	}
+	return report.Remedy{Text: "real connections show what happens to them", Commands: append(p.live(), objects...)}
+}
+
+// live is the command that makes real connections, with flags of it. They are made from a pod only where it is named:
+// that of --from is named again.
+func (p *pathCase) live(flags ...string) []report.Command {
+	words := append([]string{"kubectl", "svcproxy", "trace", "--live"}, flags...)
+	words = append(words, "--node", p.Name)
 	if o := p.want.Origin; o.Kind == expect.FromPod && o.Pod != "" && !o.Sample {
 		words = append(words, "--from", "pod/"+o.Pod)
 	}
 	words = append(words, "-n", p.svc.Namespace, "--", p.svc.Name)
-	return report.Remedy{
-		Text:     "real connections show what happens to them",
-		Commands: append([]report.Command{{Line: report.ShellLine(words...)}}, objects...),
-	}
+	return []report.Command{{Line: report.ShellLine(words...)}}
 }
 
 // askLiveOf is askLive for something that could not be evaluated. What depends on a packet's length shows only where
 // something is sent.
 func (p *pathCase) askLiveOf(u *netfilter.Uncertain) report.Remedy {
-	out := p.askLive(p.objectAt(u.Where, familyOf(p.want.Frontend))...)
+	objects := p.objectAt(u.Where, familyOf(p.want.Frontend))
 	if strings.Contains(u.Why, "the packet's length") && p.want.Frontend.Protocol == corev1.ProtocolTCP {
-		out.Text = "it shows on real connections over which data is sent"
-		line := &out.Commands[0].Line
-		*line = strings.Replace(*line, " --live ", " --live --payload http ", 1)
+		return report.Remedy{
+			Text:     "it shows on real connections over which data is sent",
+			Commands: append(p.live("--payload", "http"), objects...),
+		}
 	}
-	return out
+	return p.askLive(objects...)
 }

@@ -125,7 +125,7 @@ func MarkStopped(list []Socket, data []byte) error {
 			continue
 		}
 		pid, err := strconv.Atoi(f[0])
-		if err != nil || len(f) < 2 || !Printable(line) {
+		if err != nil || len(f) < 2 || !isProcessState(f[1]) || !Printable(line) {
 			return fmt.Errorf("line %d: %q is not a process as ps -e -o pid=,stat=,comm= prints it", number,
 				bytes.TrimSpace(line))
 		}
@@ -137,4 +137,9 @@ func MarkStopped(list []Socket, data []byte) error {
 			!slices.ContainsFunc(s.Others, func(pid int) bool { return !stopped[pid] })
 	}
 	return nil
+}
+
+// isProcessState tells whether a text is a process's state as ps prints it (ps(1), PROCESS STATE CODES).
+func isProcessState(text string) bool {
+	return strings.Contains("DIKPRSTtWXxZ", text[:1]) && strings.Trim(text[1:], "<NLsl+") == ""
 }

@@ -369,7 +369,7 @@ func (p *pathCase) answersBy(end *netfilter.Outcome) (in string, certain bool) {
 		return "", true
 	case pkt.Out == "" || pkt.Out == netfilter.UnknownIface:
 		return netfilter.UnknownIface, true
-	case slices.ContainsFunc(p.pods(), func(x pod) bool { return x.address(pkt.Dst.Is4()) == pkt.Dst }):
+	case p.local(pkt.Dst):
 		return pkt.Out, true
 	}
 	return pkt.Out, pkt.SNAT && slices.Contains(p.net.AddressesOn(pkt.Out), pkt.Src)

@@ -156,7 +156,7 @@ var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
 		pkt := &end.Packet
 		at := p.placeOf(pkt.Dst)
-		if end.End != netfilter.Sent || !at.own || at.node == "" || at.node == p.Name || pkt.NextHop.IsValid() ||
+		if end.End != netfilter.Sent || at.node == "" || at.node == p.Name || pkt.NextHop.IsValid() ||
 			pkt.Out == "" || pkt.Out == netfilter.UnknownIface || !p.net.PodsOnly(pkt.Out, pkt.Dst.Is4()) {
 			return nil, nil
 		}
@@ -190,7 +190,7 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 		return nil
 	}
 	var pods []netip.Addr
-	if o := &p.want.Origin; o.Kind == expect.FromPod && p.local(o.Address) {
+	if o := &p.want.Origin; o.Kind == expect.FromPod && (p.local(o.Address) || !o.Sample && !p.cluster.podsListed(p.Name)) {
 		pods = append(pods, o.Address)
 	}
 	for i := range p.res.Outcomes {
@@ -226,9 +226,17 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	return nil
 }}
 
-// local tells whether an address is that of a running pod of the node.
+// local tells whether an address is that of a running pod of the node. Where the pods were not listed, those that are
+// endpoints are known: their slices name node and pod. One whose address is the node's has the host network.
 func (n *node) local(a netip.Addr) bool {
-	return slices.ContainsFunc(n.pods(), func(x pod) bool { return x.address(a.Is4()) == a })
+	if slices.ContainsFunc(n.pods(), func(x pod) bool { return x.address(a.Is4()) == a }) {
+		return true
+	}
+	if n.cluster.onNode[n.Name][a] == "" || n.cluster.podsListed(n.Name) {
+		return false
+	}
+	own, known := n.net.Local(a)
+	return known && !own
 }
 
 // cutOff returns what contradicts that a pod of the node and the node reach each other, and how to repair it.

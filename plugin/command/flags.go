@@ -451,6 +451,30 @@ const fromHelp = "Where the packet comes from: pod, pod/NAME, pod/NAMESPACE/NAME
 
 // addFrom defines --from.
 func addFrom(cmd *cobra.Command, env *environment, from *string) {
-	cmd.Flags().StringVar(from, "from", "", fromHelp)
+	cmd.Flags().Var(&onceFlag{value: from}, "from", fromHelp)
 	_ = cmd.RegisterFlagCompletionFunc("from", env.completeFrom)
+}
+
+// onceFlag is a string that is given once: of two, one would be left out, as if it had been looked at.
+type onceFlag struct {
+	value *string
+	given bool
+}
+
+func (o *onceFlag) String() string {
+	if o.value == nil {
+		return ""
+	}
+	return *o.value
+}
+
+func (o *onceFlag) Type() string { return "string" }
+
+// Set takes the value.
+func (o *onceFlag) Set(value string) error {
+	if o.given && value != *o.value {
+		return fmt.Errorf("%q was given, too: run the command once for each", *o.value)
+	}
+	*o.value, o.given = value, true
+	return nil
 }

@@ -93,6 +93,19 @@ func TestOriginsThatAreSeveral(t *testing.T) {
 	})
 }
 
+// What prints no table takes no --no-headers: it left out headings, and neither what was read nor the verdict.
+func TestNoHeadersWithoutATable(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|shop/web|--compare|a,b|--no-headers", "this prints none: -o name prints names alone"},
+	})
+	for _, args := range []string{"diff a b --no-headers", "status --no-headers"} {
+		code, _, stderr := runPlugin(t, strings.Fields(args)...)
+		if code != run.ExitUsage || !strings.Contains(stderr, "this command prints no table; -o name prints names alone") {
+			t.Errorf("%s: got %d and %q", args, code, stderr)
+		}
+	}
+}
+
 // copied is what is copied from somewhere, with the namespace of -n ("" for none) and the Service that it leads to.
 type copied struct{ arg, namespace, want string }
 

@@ -208,10 +208,8 @@ func shortSeconds(n int64) string {
 }
 
 func (t *text) head(s string) {
-	if !t.noHeaders {
-		t.Add(terminal.Bold, s)
-		t.End()
-	}
+	t.Add(terminal.Bold, s)
+	t.End()
 }
 
 // diffLine writes a difference; a long one is continued below itself.

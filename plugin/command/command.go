@@ -10,6 +10,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -168,7 +169,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if f, ok := docs.FindingOf(args[0]); ok {
 		return run.Usagef("%q is a finding: %s explain %s", args[0], name, f.Code)
 	}
-	near := cmd.SuggestionsFor(args[0])
+	near := slices.Compact(cmd.SuggestionsFor(args[0])) // by its name, and by what it is suggested for
 	if len(near) == 0 && isHelp(args[0]) {
 		near = []string{"help"}
 	}

@@ -81,6 +81,31 @@ func TestSelectorOfPods(t *testing.T) {
 	})
 }
 
+// --from is one origin: of two, the first was left out without a word. The address of a URL's brackets is one.
+func TestOriginsThatAreSeveral(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|shop/web|--from|pod|--from|node", `"pod" was given, too: run the command once for each`},
+		{"verify|-A|--from|pod|--from|node", `"pod" was given, too: run the command once for each`},
+		{"trace|shop/web|--from|10.244.0.0/16", "it is a range of addresses: give one address of it"},
+		{"trace|shop/web|--from|0.0.0.0/0", "did you mean external?"},
+		{"trace|shop/web|--from|any", "all are tried where --from is left out"},
+		{"trace|shop/web|--from|[fd00::1]", "can send in IPv6 only, and service shop/web has addresses in IPv4"},
+	})
+}
+
+// What prints no table takes no --no-headers: it left out headings, and neither what was read nor the verdict.
+func TestNoHeadersWithoutATable(t *testing.T) {
+	refused(t, []refusal{
+		{"trace|shop/web|--compare|a,b|--no-headers", "this prints none: -o name prints names alone"},
+	})
+	for _, args := range []string{"diff a b --no-headers", "status --no-headers"} {
+		code, _, stderr := runPlugin(t, strings.Fields(args)...)
+		if code != run.ExitUsage || !strings.Contains(stderr, "this command prints no table; -o name prints names alone") {
+			t.Errorf("%s: got %d and %q", args, code, stderr)
+		}
+	}
+}
+
 // copied is what is copied from somewhere, with the namespace of -n ("" for none) and the Service that it leads to.
 type copied struct{ arg, namespace, want string }
 

@@ -47,7 +47,7 @@ each node on which paths or rules differ.`,
   kubectl svcproxy dump --node worker-2 -o after.tar.gz
   kubectl svcproxy diff before.tar.gz after.tar.gz
 
-  # Only the paths that broke, for a script
+  # The addresses of the paths that differ, for a script
   kubectl svcproxy diff before.tar.gz after.tar.gz -o jsonpath='{.nodes[*].paths[*].frontend.address}'`,
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeFiles,

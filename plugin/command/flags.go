@@ -303,8 +303,10 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 		"Ignore fields in a template that the report does not have")
 	f.StringVar(&o.color, "color", print.Colors[0], "Colours of tables: auto (on a terminal, unless NO_COLOR is set), "+
 		"always (in a pipe, too, and wrapped for a pager: | less -R) or never")
-	f.BoolVar(&o.noHeaders, "no-headers", false,
-		"Print only the rows of tables, with the same columns at every width of the terminal")
+	if !slices.Contains(withoutTable, kind) {
+		f.BoolVar(&o.noHeaders, "no-headers", false,
+			"Print only the rows of tables, with the same columns at every width of the terminal")
+	}
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(print.Colors, noFiles))
 	_ = cmd.RegisterFlagCompletionFunc("template", completeFiles)
 	values := make([]string, len(formats))
@@ -314,6 +316,9 @@ func (o *outputFlags) add(cmd *cobra.Command, kind, names string) {
 	_ = cmd.RegisterFlagCompletionFunc("output",
 		cobra.FixedCompletions(values, noFiles|cobra.ShellCompDirectiveNoSpace))
 }
+
+// withoutTable are kinds of reports that have no table, of which --no-headers would print the rows.
+var withoutTable = []string{report.KindDiff, report.KindStatus}
 
 // drawn explains the formats that not every command has.
 func drawn(formats []string) string {
@@ -337,6 +342,9 @@ func (o *outputFlags) printer(kind string) (*print.Printer, error) {
 	}
 	if err := p.For(kind); err != nil {
 		return nil, run.Usagef("%w", err)
+	}
+	if o.noHeaders && slices.Contains(withoutTable, kind) {
+		return nil, run.Usagef("--no-headers prints the rows of a table, and this prints none: -o name prints names alone")
 	}
 	if !slices.Contains(print.Colors, o.color) {
 		return nil, run.Usagef("--color %q: it may be %s%s", o.color, strings.Join(print.Colors, ", "),
@@ -451,6 +459,30 @@ const fromHelp = "Where the packet comes from: pod, pod/NAME, pod/NAMESPACE/NAME
 
 // addFrom defines --from.
 func addFrom(cmd *cobra.Command, env *environment, from *string) {
-	cmd.Flags().StringVar(from, "from", "", fromHelp)
+	cmd.Flags().Var(&onceFlag{value: from}, "from", fromHelp)
 	_ = cmd.RegisterFlagCompletionFunc("from", env.completeFrom)
+}
+
+// onceFlag is a string that is given once: of two, one would be left out, as if it had been looked at.
+type onceFlag struct {
+	value *string
+	given bool
+}
+
+func (o *onceFlag) String() string {
+	if o.value == nil {
+		return ""
+	}
+	return *o.value
+}
+
+func (o *onceFlag) Type() string { return "string" }
+
+// Set takes the value.
+func (o *onceFlag) Set(value string) error {
+	if o.given && value != *o.value {
+		return fmt.Errorf("%q was given, too: run the command once for each", *o.value)
+	}
+	*o.value, o.given = value, true
+	return nil
 }

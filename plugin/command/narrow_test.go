@@ -186,3 +186,24 @@ func TestVerifyFitsANarrowTerminal(t *testing.T) {
 		t.Errorf("no table with its statuses:\n%s", printed)
 	}
 }
+
+// Where a node's or a Service's name is wider than the terminal, it stands below its row: beside it, the terminal would
+// break the row, and the status would be anywhere.
+func TestNamesWiderThanTheTerminal(t *testing.T) {
+	long := strings.Repeat("a-long-name.", 8) + "internal"
+	dir := hostileNames(t, long, strings.Repeat("service-", 7)+"1", "kube-proxy-x2v9p")
+	for args, heads := range map[string]string{
+		"mode": "MODE STATUS", "mode -o wide": "KUBE-PROXY STATUS", "verify -A": "PATHS VERDICT",
+		"verify -A --show-all": "FROM STATUS",
+	} {
+		first, last, _ := strings.Cut(heads, " ")
+		row := regexp.MustCompile(`(?m)^[A-Z -]*` + first + ` .*` + last + `$`)
+		printed := printedAt(60, append(strings.Fields(args), "--snapshot", dir)...)
+		if head := row.FindString(printed); head == "" || plaintext.Width(head) > 60 {
+			t.Errorf("%s: no head of %s that fits:\n%s", args, heads, printed)
+		}
+		if !strings.Contains(printed, long) {
+			t.Errorf("%s: the name is not there", args)
+		}
+	}
+}

@@ -68,6 +68,7 @@ var otherFlags = []struct{ flags, needs, meant string }{
 	{"q quiet silent names", "template", "-o name prints names alone"},
 	{"no-color no-colour nocolor plain colour", "color", "--color never"},
 	{"no-header noheaders headers", "no-headers", "did you mean --no-headers?"},
+	{"no-headers", "template", "this command prints no table; -o name prints names alone"},
 	{"snap dump in input offline archive dir", "snapshot", "--snapshot reads a snapshot"},
 	{"w watch interval every follow", "", "to repeat it: watch kubectl svcproxy …"},
 	{"f filename file", "", "a snapshot is read by --snapshot"},

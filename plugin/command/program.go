@@ -107,7 +107,7 @@ func (o *programOptions) addFlags(cmd *cobra.Command, env *environment) {
 		strings.Join(wire.Schedulers[wire.IPVS], ", ")+") or userspace ("+
 		strings.Join(wire.Schedulers[wire.Userspace], ", ")+") (default rr; in ipvs mode the scheduler of kube-proxy)")
 	f.BoolVar(&o.log, "log", false, "With --mode userspace: log each connection, for kubectl logs")
-	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("How long the path stays, up to %v", wire.MaxTTL))
+	f.DurationVar(&o.ttl, "ttl", defaultTTL, fmt.Sprintf("How long the path stays, up to %gh", wire.MaxTTL.Hours()))
 	f.BoolVar(&o.follow, "follow", false,
 		"Keep running, update the path when the Service's endpoints change, and remove it at ^C")
 	f.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation")
@@ -195,7 +195,7 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 	case o.log && o.mode != wire.Userspace:
 		return run.Usagef("--log is about connections that --mode userspace passes on: give that, too")
 	case o.ttl < time.Second || o.ttl > wire.MaxTTL:
-		return run.Usagef("--ttl %v: it may be 1s to %v", o.ttl, wire.MaxTTL)
+		return run.Usagef("--ttl %v: it may be 1s to %gh", o.ttl, wire.MaxTTL.Hours())
 	case slices.ContainsFunc(o.allow, notAClass):
 		return run.Usagef("--allow %q: it may be %s",
 			o.allow[slices.IndexFunc(o.allow, notAClass)], strings.Join(run.Classes(), ", "))

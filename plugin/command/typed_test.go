@@ -351,6 +351,7 @@ func TestRefusedArguments(t *testing.T) {
 		{"trace|shop/web|--probes|5", "give --live, too"},
 		{"trace|shop/web|-o|jsonpath", "-o jsonpath needs a template"},
 		{"verify|-A|--all", "did you mean --all-namespaces or --all-nodes"},
+		{"modes", "did you mean kubectl svcproxy mode?"},
 		{"get|svc", "did you mean kubectl svcproxy resolve?"},
 		{"status|shop/web", "status reads a cluster"},
 		{"dump|-o|x.tar.gz", "dump reads the nodes of a cluster"},

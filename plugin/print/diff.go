@@ -208,10 +208,8 @@ func shortSeconds(n int64) string {
 }
 
 func (t *text) head(s string) {
-	if !t.noHeaders {
-		t.Add(terminal.Bold, s)
-		t.End()
-	}
+	t.Add(terminal.Bold, s)
+	t.End()
 }
 
 // diffLine writes a difference; a long one is continued below itself.
@@ -422,15 +420,15 @@ func (t *text) diffConclusion(d *report.Diff) {
 	if left > 0 {
 		parts = append(parts, plaintext.Plural(left, "part")+" not compared")
 	}
-	t.Add(color, word)
+	rest := strings.Join(parts, ", ")
 	switch {
 	case different:
-		t.Linef(": %s", strings.Join(parts, ", "))
 	case len(parts) > 0:
-		t.Linef(": %s; %s", nothingOf(d), strings.Join(parts, ", "))
+		rest = nothingOf(d) + "; " + rest
 	default:
-		t.Linef(": nothing that is compared differs on %s", plaintext.Plural(s.Nodes, "node"))
+		rest = "nothing that is compared differs on " + plaintext.Plural(s.Nodes, "node")
 	}
+	t.lastLine(color, word, rest)
 }
 
 // nothingOf says that nothing of what decides about connections differs, as far as it was compared.

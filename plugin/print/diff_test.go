@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -167,5 +168,23 @@ func TestDiffIsClean(t *testing.T) {
 		if strings.ContainsAny(got, "\x1b\u202e") || strings.Contains(got, "\ny") {
 			t.Errorf("-o %s prints %q", format, got)
 		}
+	}
+}
+
+// The last line of a comparison is as wide as the terminal, too.
+func TestDiffConclusionFitsTheTerminal(t *testing.T) {
+	p, err := NewPrinter("table", "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 3, Repaired: 1, Rules: 4, Others: 1}}
+	var b bytes.Buffer
+	if err := p.Diff(streamTo(&b), d, View{Style: terminal.Style{Width: 60}}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "DIFFERENT: 3 paths (1 repaired), 4 differences of rules, 1\n" +
+		"  difference of settings, routes and the like"
+	if got := strings.TrimSpace(b.String()); got != want {
+		t.Errorf("got %q", got)
 	}
 }

@@ -22,7 +22,7 @@ func (t *text) mode() {
 				tab = tab.without(leave)
 			}
 		}
-		tab = tab.fit(t.columns, nil, order...)
+		tab = tab.fit(t.columns, nil, append(order, "NODE")...)
 		t.byVerdict(tab, verdicts)
 	}
 	t.lost(lost)

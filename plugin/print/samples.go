@@ -40,5 +40,5 @@ func (t *text) samples(paths []report.Path) {
 		parts[i] = k + " " + t.list(named[k], sampleLimit, ", ")
 	}
 	t.Blank()
-	t.say(plain, "Samples", strings.Join(parts, "; ")+" (--from names another origin)", true)
+	t.say(plain, "Samples", strings.Join(parts, "; ")+" (choose another with --from)", true)
 }

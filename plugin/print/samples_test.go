@@ -22,7 +22,7 @@ func TestOutputCallsASampleASample(t *testing.T) {
 	}
 	got := render(t, "wide", r, view(0))
 	for _, want := range []string{
-		"Samples  pod 10.244.1.200 (shop/client) (--from names another origin)",
+		"Samples  pod 10.244.1.200 (shop/client) (choose another with --from)",
 		"from pod 10.244.1.200 (shop/client, a sample), rule by rule",
 	} {
 		if !strings.Contains(got, want) {

@@ -71,8 +71,13 @@ func (t *text) rowsOnly() {
 // conclude writes the last line: a verdict, and what it holds for. On a terminal a long one is continued below itself;
 // in a pipe it stays one line.
 func (t *text) conclude(v report.Verdict, verdict, rest string) {
+	t.lastLine(colorOf(v), verdict, rest)
+}
+
+// lastLine writes the word that matters in colour, and the rest in lines of the terminal's width.
+func (t *text) lastLine(color terminal.Color, verdict, rest string) {
 	lines := t.hanging(verdict + ": " + rest)
-	t.Add(colorOf(v), verdict)
+	t.Add(color, verdict)
 	t.Linef("%s", strings.TrimPrefix(lines[0], verdict))
 	for _, line := range lines[1:] {
 		t.Linef("%s", line)

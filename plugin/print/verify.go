@@ -121,7 +121,7 @@ func (t *text) verifyTable() {
 // findings say it.
 func (t *text) fitPaths(tab *table) *table {
 	if t.wide {
-		return tab.fit(t.columns, nil, "EXPECTED", "ACTUAL", "FROM", "NODE", "FRONTEND")
+		return tab.fit(t.columns, nil, "EXPECTED", "ACTUAL", "FROM", "NODE", "FRONTEND", "SERVICE")
 	}
 	leave := []string{"EXPECTED", "ACTUAL", "FROM"}
 	if t.view.All { // no finding is of what is right
@@ -133,7 +133,7 @@ func (t *text) fitPaths(tab *table) *table {
 		}
 		tab = tab.without(head).lastItems("ACTUAL", readable, t.Width)
 	}
-	return tab.fit(t.Width, nil, "FROM", "NODE", "FRONTEND")
+	return tab.fit(t.Width, nil, "FROM", "NODE", "FRONTEND", "SERVICE")
 }
 
 // byVerdict writes a table whose last column has the colours of verdicts.
@@ -220,7 +220,8 @@ func (t *text) counts() {
 				tab = tab.withoutZeros(leave)
 			}
 		}
-		t.byVerdict(tab.fit(t.columns, nil, "WARNING", "UNKNOWN", "BY DESIGN", "MATCH", "PATHS", "MISMATCH"), verdicts)
+		counts := []string{"WARNING", "UNKNOWN", "BY DESIGN", "MATCH", "PATHS", "MISMATCH"}
+		t.byVerdict(tab.fit(t.columns, nil, append(counts, "NODE")...), verdicts)
 	}
 	if quiet > 0 {
 		t.Linef("… and %s on which nothing is wrong", plaintext.Plural(quiet, "more node"))

@@ -104,7 +104,7 @@ func parseOrigin(from, namespace string, objects *snapshot.Cluster) (*Origin, er
 		}
 		return fromPod(from, namespace, name, objects)
 	}
-	if a, err := netip.ParseAddr(from); err == nil {
+	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(from, "["), "]")); err == nil {
 		if a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 			return nil, Usagef("--from %s: no packet has this address as its source", from)
 		}
@@ -160,6 +160,16 @@ func meantOrigin(from, namespace string, objects *snapshot.Cluster) string {
 	}
 	if p, err := netip.ParseAddrPort(from); err == nil {
 		return "; did you mean " + p.Addr().String() + "?"
+	}
+	if p, err := netip.ParsePrefix(from); err == nil {
+		if p.Bits() == 0 {
+			return "; did you mean external?"
+		}
+		return "; it is a range of addresses: give one address of it"
+	}
+	switch strings.ToLower(from) {
+	case "all", "any", "both", "everywhere":
+		return "; all are tried where --from is left out"
 	}
 	if strings.Contains(from, ",") {
 		return "; it is one of them: run the command once for each"

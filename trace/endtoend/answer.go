@@ -21,7 +21,7 @@ func (f *follower) answer() report.Segment {
 		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
 			"endpoint's node")
 	}
-	back := "the answer"
+	var back *netfilter.Packet // as it leaves the endpoint's node
 	by := f.arrival.end.Packet.Out // which the answer comes to the node by
 	if f.inPod != nil {
 		pod := f.podState()
@@ -43,7 +43,7 @@ func (f *follower) answer() report.Segment {
 		}
 		s, in, ok := v.leavesPod(&sent.Packet)
 		if !ok {
-			s.Message = back + ": " + s.Message
+			s.Message = theAnswer + s.Message
 			return s
 		}
 		by = cmp.Or(in, by)
@@ -67,21 +67,22 @@ func (f *follower) answer() report.Segment {
 		if s, lost := f.otherWay(p); lost {
 			return s
 		}
-		if s, lost := f.blackHole(p); lost {
+		if s, lost := f.blackHole(p, nil); lost {
 			return s
 		}
+		back = p
 		x := f.cross(f.node, f.Client, p, f.to.At.Port())
 		s, from := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {
 			s.Segment = segment
-			s.Message = back + ": " + s.Message
+			s.Message = theAnswer + s.Message
 			return s
 		}
 		in = from
 	} else if f.end.End != netfilter.Delivered {
 		in = by
 	}
-	return f.backAtClient(in)
+	return f.backAtClient(in, back)
 }
 
 // answered tells whether the answer to a walk's packet comes to its end with the addresses of the connection.
@@ -102,8 +103,12 @@ func (f *follower) lostAt(t *trouble, s *nodestate.State, place string) report.S
 	return t.segment(EndToEndAnswerLost, report.SegmentAnswer, place, node, command)
 }
 
-// backAtClient walks the answer through the client's node, which it comes to by in, and into the client's pod.
-func (f *follower) backAtClient(in string) report.Segment {
+// theAnswer begins what is said of it in words that others have, too.
+const theAnswer = "the answer: "
+
+// backAtClient walks the answer through the client's node, which it comes to by in, and into the client's pod. back is
+// the answer as it has left the endpoint's node, if that is another one.
+func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segment {
 	const segment = report.SegmentAnswer
 	first := &passed{f.Walker(f.Client.State), f.Start, *f.end}
 	want := netfilter.Sent
@@ -125,6 +130,11 @@ func (f *follower) backAtClient(in string) report.Segment {
 		return with(wrong(EndToEndAnswerLost, segment, nodePlace(f.Client.Name), "a setting of the kernel",
 			"the node does not forward the answer, which comes in by %s", in), off)
 	}
+	if want == netfilter.Sent {
+		if s, lost := f.blackHole(back, &sent.Packet); lost {
+			return s
+		}
+	}
 	if f.Outside {
 		return f.leaves(&sent.Packet)
 	}
@@ -145,7 +155,7 @@ func (f *follower) backAtClient(in string) report.Segment {
 	}
 	if pod.Host.PeerIn(f.Client.Host, dev) != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {
-			s.Message = "the answer: " + s.Message
+			s.Message = theAnswer + s.Message
 			return s
 		}
 		dev = v.dev
@@ -217,7 +227,7 @@ func (f *follower) leaves(p *netfilter.Packet) report.Segment {
 			"the answer: the interface that it leaves by is not known")
 	}
 	if s, dead := lifeless(f.Client, p.Out, place); dead {
-		s.Segment, s.Message = segment, "the answer: "+s.Message
+		s.Segment, s.Message = segment, theAnswer+s.Message
 		return s
 	}
 	if e, there := own.Neighbour(p.Out, hop); there && e.Failed {

@@ -115,5 +115,12 @@ func (f *follower) toPod(place string) report.Segment {
 	if s, ok := v.entersPod(&f.arrival.end.Packet, f.to.At.Addr(), why); !ok {
 		return s
 	}
+	hole := f.endpointHole
+	if f.sameNode() {
+		hole = func() (report.Segment, bool) { return f.clientHole(segment) }
+	}
+	if s, lost := hole(); lost {
+		return s
+	}
 	return right(segment, place, "forwarded to the pod's interface %s", v.end)
 }

@@ -28,6 +28,7 @@ func (f *follower) answer() report.Segment {
 		place := podPlace(f.to.Pod)
 		res := f.inPod.walker.Answer(f.inPod.start, &f.inPod.end, "", netfilter.Options{})
 		sent, bad := f.passes(pod, f.inPod.start.Packet.Family, &res, answered(f.inPod, netfilter.Sent))
+		bad = f.keptAnswer(pod, place, f.inPod, &res, bad)
 		if bad != nil {
 			return f.lostAt(bad, pod, place)
 		}
@@ -36,10 +37,7 @@ func (f *follower) answer() report.Segment {
 		}
 		v := &veth{
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
-			largest: f.largest(),
-		}
-		if client := f.Client.Pods[f.Pod]; f.sameNode() && client != nil {
-			v.beside = client.State
+			largest: f.largest(), beside: besideOf(f.node, hopOf(&sent.Packet)),
 		}
 		s, in, ok := v.leavesPod(&sent.Packet)
 		if !ok {
@@ -57,6 +55,7 @@ func (f *follower) answer() report.Segment {
 		place := nodePlace(f.node.Name)
 		res := a.walker.Answer(a.start, &a.end, by, netfilter.Options{Enters: true})
 		sent, bad := f.passes(f.node.State, a.start.Packet.Family, &res, answered(a, netfilter.Sent))
+		bad = f.keptAnswer(f.node.State, f.node.Name, a, &res, bad)
 		if bad != nil {
 			return f.lostAt(bad, f.node.State, place)
 		}
@@ -83,6 +82,20 @@ func (f *follower) answer() report.Segment {
 		in = by
 	}
 	return f.backAtClient(in, back)
+}
+
+// keptAnswer is what stands against an answer that a namespace gives to its own sockets, which know nothing of the
+// connection: the client is elsewhere.
+func (f *follower) keptAnswer(
+	s *nodestate.State, who string, p *passed, res *netfilter.Result, bad *trouble,
+) *trouble {
+	if bad == nil || !bad.unknown {
+		return bad
+	}
+	if own := f.kept(s, res, p.start.Packet.Src, who, "the answer"); own != nil {
+		return own
+	}
+	return bad
 }
 
 // answered tells whether the answer to a walk's packet comes to its end with the addresses of the connection.
@@ -117,6 +130,9 @@ func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segmen
 	}
 	res := first.walker.Answer(f.Start, f.end, in, netfilter.Options{Enters: in != ""})
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
+	if want == netfilter.Sent {
+		bad = f.keptAnswer(f.Client.State, f.Client.Name, first, &res, bad)
+	}
 	if bad != nil && bad.unknown {
 		if s, lost := f.untranslated(&res); lost {
 			return s

@@ -141,6 +141,9 @@ func redirectOf(res *netfilter.Result) netfilter.Ref {
 func (f *follower) endpointPod() report.Segment {
 	const segment = report.SegmentEndpointPod
 	place := podPlace(cmp.Or(f.to.Pod, f.to.At.String()))
+	if f.to.Pod == "" && f.to.HostNetwork {
+		place = nodePlace(f.to.Node)
+	}
 	if f.node == nil || f.arrival == nil {
 		return unknown(segment, place, f.to.Node, enter("ss -ltnup"), "it is not known how the packet comes to the pod")
 	}

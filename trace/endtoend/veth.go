@@ -201,19 +201,12 @@ func (v *veth) ownedBeside() bool {
 // arp_fwd_proxy in net/ipv4/arp.c).
 func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 	bridge := v.node.Host.Master(v.end)
-	r, known, _ := v.node.Host.Route(v.hop)
-	if known && (r.Unusable() || r.Dev == v.bridge()) {
-		return with(unknown(v.segment, v.place, v.node.Name, show,
-			"%s sends by %s, which is not one of the addresses of %s, and the node has no route to it by another interface, so "+
-				"that it does not answer in its place: whether something else behind %s has it is not known", v.podPlace, v.hop,
-			v.node.Name, v.bridge()), "ip route get "+v.hop.String()+" on "+v.node.Name+": "+cmp.Or(r.Dev, "no usable route")), false
-	}
 	if v.hop.Is4() {
 		read := false
 		for _, dev := range []string{"all", v.bridge()} {
 			value, there := v.node.Host.Sysctl("net/ipv4/conf/" + dev + "/proxy_arp")
 			if there && value != "0" {
-				return s, true
+				return v.proxies(show)
 			}
 			read = read || there && dev != "all"
 		}
@@ -229,6 +222,18 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 	return unknown(v.segment, v.place, v.node.Name, show,
 		"%s sends by %s, which is not one of the addresses of %s: whether something else behind the bridge %s has it is not "+
 			"known", v.podPlace, v.hop, v.node.Name, bridge), false
+}
+
+// proxies judges a next hop for which the node answers ARP, if its own route to it is by another interface.
+func (v *veth) proxies(show string) (s report.Segment, ok bool) {
+	r, known, _ := v.node.Host.Route(v.hop)
+	if !known || !r.Unusable() && r.Dev != v.bridge() {
+		return s, true
+	}
+	return with(unknown(v.segment, v.place, v.node.Name, show,
+		"%s sends by %s, which is not one of the addresses of %s, and the node has no route to it by another interface, so "+
+			"that it does not answer in its place: whether something else behind %s has it is not known", v.podPlace, v.hop,
+		v.node.Name, v.bridge()), "ip route get "+v.hop.String()+" on "+v.node.Name+": "+cmp.Or(r.Dev, "no usable route")), false
 }
 
 // entersPod judges how a packet that the node has sent on comes to a pod: by the pod's interface, to its link-layer

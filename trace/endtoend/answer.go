@@ -21,13 +21,14 @@ func (f *follower) answer() report.Segment {
 		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
 			"endpoint's node")
 	}
-	back := "the answer"
+	var back *netfilter.Packet // as it leaves the endpoint's node
 	by := f.arrival.end.Packet.Out // which the answer comes to the node by
 	if f.inPod != nil {
 		pod := f.podState()
 		place := podPlace(f.to.Pod)
 		res := f.inPod.walker.Answer(f.inPod.start, &f.inPod.end, "", netfilter.Options{})
 		sent, bad := f.passes(pod, f.inPod.start.Packet.Family, &res, answered(f.inPod, netfilter.Sent))
+		bad = f.keptAnswer(pod, place, f.inPod, &res, bad)
 		if bad != nil {
 			return f.lostAt(bad, pod, place)
 		}
@@ -36,14 +37,11 @@ func (f *follower) answer() report.Segment {
 		}
 		v := &veth{
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
-			largest: f.largest(),
-		}
-		if client := f.Client.Pods[f.Pod]; f.sameNode() && client != nil {
-			v.beside = client.State
+			largest: f.largest(), beside: besideOf(f.node, hopOf(&sent.Packet)),
 		}
 		s, in, ok := v.leavesPod(&sent.Packet)
 		if !ok {
-			s.Message = back + ": " + s.Message
+			s.Message = theAnswer + s.Message
 			return s
 		}
 		by = cmp.Or(in, by)
@@ -57,6 +55,7 @@ func (f *follower) answer() report.Segment {
 		place := nodePlace(f.node.Name)
 		res := a.walker.Answer(a.start, &a.end, by, netfilter.Options{Enters: true})
 		sent, bad := f.passes(f.node.State, a.start.Packet.Family, &res, answered(a, netfilter.Sent))
+		bad = f.keptAnswer(f.node.State, f.node.Name, a, &res, bad)
 		if bad != nil {
 			return f.lostAt(bad, f.node.State, place)
 		}
@@ -67,21 +66,36 @@ func (f *follower) answer() report.Segment {
 		if s, lost := f.otherWay(p); lost {
 			return s
 		}
-		if s, lost := f.blackHole(p); lost {
+		if s, lost := f.blackHole(p, nil); lost {
 			return s
 		}
+		back = p
 		x := f.cross(f.node, f.Client, p, f.to.At.Port())
 		s, from := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {
 			s.Segment = segment
-			s.Message = back + ": " + s.Message
+			s.Message = theAnswer + s.Message
 			return s
 		}
 		in = from
 	} else if f.end.End != netfilter.Delivered {
 		in = by
 	}
-	return f.backAtClient(in)
+	return f.backAtClient(in, back)
+}
+
+// keptAnswer is what stands against an answer that a namespace gives to its own sockets, which know nothing of the
+// connection: the client is elsewhere.
+func (f *follower) keptAnswer(
+	s *nodestate.State, who string, p *passed, res *netfilter.Result, bad *trouble,
+) *trouble {
+	if bad == nil || !bad.unknown {
+		return bad
+	}
+	if own := f.kept(s, res, p.start.Packet.Src, who, "the answer"); own != nil {
+		return own
+	}
+	return bad
 }
 
 // answered tells whether the answer to a walk's packet comes to its end with the addresses of the connection.
@@ -102,8 +116,12 @@ func (f *follower) lostAt(t *trouble, s *nodestate.State, place string) report.S
 	return t.segment(EndToEndAnswerLost, report.SegmentAnswer, place, node, command)
 }
 
-// backAtClient walks the answer through the client's node, which it comes to by in, and into the client's pod.
-func (f *follower) backAtClient(in string) report.Segment {
+// theAnswer begins what is said of it in words that others have, too.
+const theAnswer = "the answer: "
+
+// backAtClient walks the answer through the client's node, which it comes to by in, and into the client's pod. back is
+// the answer as it has left the endpoint's node, if that is another one.
+func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segment {
 	const segment = report.SegmentAnswer
 	first := &passed{f.Walker(f.Client.State), f.Start, *f.end}
 	want := netfilter.Sent
@@ -112,6 +130,9 @@ func (f *follower) backAtClient(in string) report.Segment {
 	}
 	res := first.walker.Answer(f.Start, f.end, in, netfilter.Options{Enters: in != ""})
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
+	if want == netfilter.Sent {
+		bad = f.keptAnswer(f.Client.State, f.Client.Name, first, &res, bad)
+	}
 	if bad != nil && bad.unknown {
 		if s, lost := f.untranslated(&res); lost {
 			return s
@@ -124,6 +145,11 @@ func (f *follower) backAtClient(in string) report.Segment {
 	if off != "" && want == netfilter.Sent && !f.sameNode() {
 		return with(wrong(EndToEndAnswerLost, segment, nodePlace(f.Client.Name), "a setting of the kernel",
 			"the node does not forward the answer, which comes in by %s", in), off)
+	}
+	if want == netfilter.Sent {
+		if s, lost := f.blackHole(back, &sent.Packet); lost {
+			return s
+		}
 	}
 	if f.Outside {
 		return f.leaves(&sent.Packet)
@@ -145,7 +171,7 @@ func (f *follower) backAtClient(in string) report.Segment {
 	}
 	if pod.Host.PeerIn(f.Client.Host, dev) != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {
-			s.Message = "the answer: " + s.Message
+			s.Message = theAnswer + s.Message
 			return s
 		}
 		dev = v.dev
@@ -217,7 +243,7 @@ func (f *follower) leaves(p *netfilter.Packet) report.Segment {
 			"the answer: the interface that it leaves by is not known")
 	}
 	if s, dead := lifeless(f.Client, p.Out, place); dead {
-		s.Segment, s.Message = segment, "the answer: "+s.Message
+		s.Segment, s.Message = segment, theAnswer+s.Message
 		return s
 	}
 	if e, there := own.Neighbour(p.Out, hop); there && e.Failed {

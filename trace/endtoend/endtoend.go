@@ -105,6 +105,9 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 			if end.End != netfilter.Sent && end.End != netfilter.Delivered || netip.AddrPortFrom(p.Dst, p.DstPort) != e.At {
 				continue
 			}
+			if end.End == netfilter.Delivered && !e.HostNetwork && judged.Verdict == report.SegmentWrong {
+				continue // the node has taken the pod's address: its own sockets say nothing of the pod
+			}
 			// What differs by a mark alone is the same beyond the node.
 			like := netfilter.Packet{Src: p.Src, Out: p.Out, NextHop: p.NextHop}
 			if slices.Contains(seen, like) {

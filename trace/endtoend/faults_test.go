@@ -72,6 +72,7 @@ type fault struct {
 	six     bool     // it is made in IPv6, too
 	onNode  bool     // the endpoint has its node's network namespace
 	routed  bool     // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
+	shared  bool     // an address of the pods is somebody else's, too: the namespaces are found by others
 	undo    []string // in place of what takes do back
 	add     []string // beside it
 }

@@ -230,6 +230,8 @@ func TestPodsAgainstTheKernel(t *testing.T) { againstTheKernel(t, podFaults) }
 
 func TestVXLANAgainstTheKernel(t *testing.T) { againstTheKernel(t, vxlanFaults) }
 
+func TestFurtherAgainstTheKernel(t *testing.T) { againstTheKernel(t, furtherFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }
@@ -336,6 +338,14 @@ func (n *topology) prepare(c *fault) {
 	}
 	if c.routed {
 		n.run(routedPod...)
+	}
+	if !c.shared {
+		return
+	}
+	for i, name := range []string{"client", "node1", "node2", "endpoint"} {
+		a := netip.AddrFrom4([4]byte{10, 255, 0, byte(i + 1)})
+		n.run(fmt.Sprintf("%s ip addr add %s/32 dev lo", name, a))
+		n.key[name] = a
 	}
 }
 

@@ -55,6 +55,11 @@ func (f *follower) network() report.Segment {
 	p := &f.end.Packet
 	x := f.cross(f.Client, f.node, p, p.DstPort)
 	s, in := x.judge(place)
+	if s.Verdict == report.SegmentRight {
+		if hole, lost := f.clientHole(segment); lost {
+			s = hole
+		}
+	}
 	if s.Verdict != report.SegmentWrong {
 		f.arrive(in)
 	}

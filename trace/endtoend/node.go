@@ -58,6 +58,11 @@ func (f *follower) endpointNode() report.Segment {
 			(o.End == netfilter.Sent || o.End == netfilter.Delivered && f.to.HostNetwork)
 	})
 	a.end = end
+	if bad != nil && f.podHasAddress() {
+		if own := f.kept(f.node.State, &res, f.to.At.Addr(), f.to.Node, "packets for the pod"); own != nil {
+			return own.segment(EndpointNodeNoRoute, segment, place, f.to.Node, "")
+		}
+	}
 	if bad != nil {
 		code, command := EndpointNodeDrops, "nft list ruleset; iptables-save"
 		if bad.noRoute {
@@ -80,6 +85,13 @@ func (f *follower) endpointNode() report.Segment {
 			"the node does not forward the answer, which comes in by %s", end.Packet.Out), off)
 	}
 	return f.toPod(place)
+}
+
+// podHasAddress tells whether the endpoint's pod is known to have the endpoint's address in a network namespace of its
+// own.
+func (f *follower) podHasAddress() bool {
+	s := f.podState()
+	return s != nil && !f.to.HostNetwork && s.Host.DevOf(f.to.At.Addr()) != ""
 }
 
 // hasRoom tells whether the connection table of a network namespace takes a new connection.
@@ -113,6 +125,13 @@ func (f *follower) toPod(place string) report.Segment {
 	}
 	_, why := podOf(f.node, f.to.Pod)
 	if s, ok := v.entersPod(&f.arrival.end.Packet, f.to.At.Addr(), why); !ok {
+		return s
+	}
+	hole := f.endpointHole
+	if f.sameNode() {
+		hole = func() (report.Segment, bool) { return f.clientHole(segment) }
+	}
+	if s, lost := hole(); lost {
 		return s
 	}
 	return right(segment, place, "forwarded to the pod's interface %s", v.end)

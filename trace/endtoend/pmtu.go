@@ -3,9 +3,12 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -63,35 +66,190 @@ func (c *Connection) largestOfAny() (size int) {
 	return size
 }
 
-// blackHole tells whether large answers are lost on the endpoint's node: they leave by an interface of a smaller MTU
-// than both pods have, and a rule drops the message that says so to the endpoint. Each pod announces the segments that
-// it takes by its own MTU.
-func (f *follower) blackHole(back *netfilter.Packet) (s report.Segment, lost bool) {
-	if f.inPod == nil || f.fromPod == nil || f.end.Packet.Clamped || f.arrival.end.Packet.Clamped ||
-		back.Proto != netfilter.TCP {
+// usual is the MTU that hosts outside of the cluster are taken to have.
+const usual = 1500
+
+// limitOf is how large packets may be that a namespace sends or forwards: the MTU of the interface that they leave by,
+// or that of the route (ip_dst_mtu_maybe_forward in include/net/ip.h); 0 where it is not known. line shows it.
+func limitOf(h *host.Network, what string, p *netfilter.Packet, in string) (size int, line string) {
+	size = h.MTU(p.Out)
+	line = fmt.Sprintf("ip link %s: %s mtu %d", what, p.Out, size)
+	if !h.LimitsRoutes() {
+		return size, line
+	}
+	l := h.Lookup(host.Query{Dst: p.Dst, Src: p.Src, In: in, AnyMark: true})
+	if limit := l.By.MTU(); l.Known && limit > 0 && (size == 0 || limit < size) {
+		return limit, fmt.Sprintf("%s %s: mtu %d", l.By, what, limit)
+	}
+	return size, line
+}
+
+// stop is a namespace that a message passes by which a host learns that its packets are too large: first that of the
+// router which sends it, then those on its way to the host.
+type stop struct {
+	*passed
+
+	place, node, in string
+}
+
+func (x *stop) inPod() bool { return strings.HasPrefix(x.place, podPlace("")) }
+
+// messageLost returns the rule that is certain to drop such a message, and where; nil if there is none.
+func messageLost(about netfilter.Turn, stops []stop) (by netfilter.Ref, at *stop) {
+	for i := range stops {
+		x := &stops[i]
+		var res netfilter.Result
+		if i == 0 {
+			res = x.walker.TooBig(x.start, &x.end, about, netip.Addr{})
+		} else {
+			res = x.walker.TooBigFrom(x.start, &x.end, about, x.in)
+		}
+		lost := res.Ended == "" && len(res.Outcomes) > 0 && res.Outcomes[0].Where.Chain != nil
+		for k := range res.Outcomes {
+			o := &res.Outcomes[k]
+			lost = lost && o.Certain && (o.End == netfilter.Dropped || o.End == netfilter.Rejected)
+		}
+		if lost {
+			return res.Outcomes[0].Where, x
+		}
+	}
+	return by, nil
+}
+
+// hole is the segment of packets that are too large for a router, whose message about that is dropped.
+func (f *follower) hole(segment string, about netfilter.Turn, dev string, stops []stop, lines ...string) (
+	s report.Segment, lost bool,
+) {
+	by, at := messageLost(about, stops)
+	if at == nil {
 		return s, false
 	}
-	own := f.inPod.start.Packet.In
-	sends, takes := f.podState().Host.MTU(own), f.Client.Pods[f.Pod].Host.MTU(f.fromPod.end.Packet.Out)
-	out := f.node.Host.MTU(back.Out)
-	if sends == 0 || takes == 0 || out == 0 || min(sends, takes) <= out {
+	command := "nft list ruleset; iptables-save"
+	if at.inPod() {
+		command = enter(command)
+	}
+	host, what := "the client", "requests"
+	if about == netfilter.Reply {
+		host, what = "the endpoint", "answers"
+	}
+	s = unknown(segment, at.place, at.node, command,
+		"%s drops %s, by which %s would learn that its packets are too large for %s: %s that are larger than one packet are "+
+			"lost", by, netfilter.TooBigName(f.end.Packet.Family), host, dev, what)
+	s.Code, s.Evidence = PMTUBlackHole, []report.Evidence{f.Cite(by)}
+	return with(s, lines...), true
+}
+
+// clientStop is the client's pod, as the last stop; none where the client is elsewhere.
+func (f *follower) clientStop() []stop {
+	if f.fromPod == nil {
+		return nil
+	}
+	return []stop{{f.fromPod, podPlace(f.Pod), f.Client.Name, f.fromPod.end.Packet.Out}}
+}
+
+// endpointStop is the endpoint's pod, as the last stop; none where the endpoint has its node's namespace.
+func (f *follower) endpointStop() []stop {
+	if f.inPod == nil {
+		return nil
+	}
+	return []stop{{f.inPod, podPlace(f.to.Pod), f.to.Node, f.inPod.start.Packet.In}}
+}
+
+// sends is how large packets of the connection may be, with what shows that; 0 where that is not known, or nothing
+// stands against any size. Outside of the cluster nobody is asked.
+func (f *follower) sends() (size int, lines []string) {
+	if size = f.largest(); size <= 1 {
+		return 0, nil
+	}
+	if f.Outside {
+		size = min(size, usual)
+	}
+	if f.fromPod != nil {
+		h, out := f.Client.Pods[f.Pod].Host, &f.fromPod.end.Packet
+		lines = append(lines, fmt.Sprintf("ip link in %s: %s mtu %d", podPlace(f.Pod), out.Out, h.MTU(out.Out)))
+	}
+	if mtu := f.podMTU(f.to); mtu > 0 {
+		lines = append(lines, fmt.Sprintf("ip link in %s: mtu %d", podPlace(f.to.Pod), mtu))
+	}
+	return size, lines
+}
+
+// firstWalk is the walk through the client's node.
+func (f *follower) firstWalk() *passed {
+	return &passed{f.Walker(f.Client.State), f.Start, *f.end}
+}
+
+// fromClient is how large the client's packets may be that leave its node, with how large the node takes them.
+func (f *follower) fromClient() (size, limit int, lines []string) {
+	size, lines = f.sends()
+	if size > 0 && f.fromPod != nil {
+		most, _ := limitOf(f.Client.Pods[f.Pod].Host, "", &f.fromPod.end.Packet, "")
+		size = min(size, cmp.Or(most, size))
+	}
+	limit, line := limitOf(f.Client.Host, "on "+f.Client.Name, &f.end.Packet, f.Start.Packet.In)
+	return size, cmp.Or(limit, size), append(lines, line)
+}
+
+// clientHole tells whether large packets of the client's pod are lost on its node: they leave it by an interface of a
+// smaller MTU than both ends have, and a rule of the pod drops the message that says so. What rules of the node do to
+// it is judged with the node.
+func (f *follower) clientHole(segment string) (s report.Segment, lost bool) {
+	size, limit, lines := f.fromClient()
+	if f.fromPod == nil || limit >= size {
+		return s, false
+	}
+	s, lost = f.hole(segment, netfilter.Later, f.end.Packet.Out,
+		append([]stop{{f.firstWalk(), nodePlace(f.Client.Name), f.Client.Name, ""}}, f.clientStop()...), lines...)
+	return s, lost && s.Place == podPlace(f.Pod)
+}
+
+// endpointHole is clientHole for the endpoint's node, whose message the client's node passes, too.
+func (f *follower) endpointHole() (s report.Segment, lost bool) {
+	size, limit, lines := f.fromClient()
+	a := f.arrival
+	takes, line := limitOf(f.node.Host, "on "+f.node.Name, &a.end.Packet, a.start.Packet.In)
+	if takes == 0 || takes >= min(size, limit) {
+		return s, false
+	}
+	return f.hole(report.SegmentEndpointNode, netfilter.Later, a.end.Packet.Out, append([]stop{
+		{a, nodePlace(f.node.Name), f.node.Name, ""},
+		{f.firstWalk(), nodePlace(f.Client.Name), f.Client.Name, f.end.Packet.Out},
+	}, f.clientStop()...), append(lines, line)...)
+}
+
+// blackHole tells whether large answers are lost on the endpoint's node, or then on the client's: they leave by an
+// interface of a smaller MTU than both ends have, and a rule drops the message that says so to the endpoint. Each end
+// announces the segments that it takes by its own MTU. back is the answer as it leaves the endpoint's node; last, as it
+// leaves the client's, nil where it is not there yet.
+func (f *follower) blackHole(back, last *netfilter.Packet) (s report.Segment, lost bool) {
+	size, lines := f.sends()
+	if size == 0 {
 		return s, false
 	}
 	a := f.arrival
-	res := a.walker.TooBig(a.start, &a.end, netfilter.Reply, netip.Addr{})
-	if res.Ended != "" || len(res.Outcomes) == 0 {
-		return s, false
-	}
-	for i := range res.Outcomes {
-		if x := &res.Outcomes[i]; !x.Certain || x.End != netfilter.Dropped && x.End != netfilter.Rejected {
-			return s, false
+	own := []stop{{a, nodePlace(f.node.Name), f.node.Name, ""}}
+	if back != nil {
+		limit, line := limitOf(f.node.Host, "on "+f.node.Name, back, a.end.Packet.Out)
+		lines = append(lines, line)
+		if limit > 0 && limit < size {
+			if f.inPod != nil && last == nil {
+				return f.hole(report.SegmentAnswer, netfilter.Reply, back.Out, append(own, f.endpointStop()...), lines...)
+			}
+			size = limit
 		}
 	}
-	at := res.Outcomes[0].Where
-	s = unknown(report.SegmentAnswer, nodePlace(f.node.Name), f.node.Name, "nft list ruleset; iptables-save",
-		"%s drops %s, by which the endpoint would learn that its packets are too large for %s: answers that are larger "+
-			"than one packet are lost", at, netfilter.TooBigName(back.Family), back.Out)
-	s.Code, s.Evidence = PMTUBlackHole, []report.Evidence{f.Cite(at)}
-	return with(s, fmt.Sprintf("ip link in %s: %s mtu %d", podPlace(f.to.Pod), own, sends),
-		fmt.Sprintf("ip link on %s: %s mtu %d", f.node.Name, back.Out, out)), true
+	if last == nil {
+		return s, false
+	}
+	limit, line := limitOf(f.Client.Host, "on "+f.Client.Name, last, f.end.Packet.Out)
+	if limit == 0 || limit >= size {
+		return s, false
+	}
+	stops := []stop{{f.firstWalk(), nodePlace(f.Client.Name), f.Client.Name, ""}}
+	if !f.sameNode() {
+		own[0].in = a.start.Packet.In
+		stops = append(stops, own...)
+	}
+	return f.hole(report.SegmentAnswer, netfilter.Reply, last.Out, append(stops, f.endpointStop()...),
+		append(lines, line)...)
 }

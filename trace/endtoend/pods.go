@@ -5,6 +5,7 @@ package endtoend
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -88,7 +89,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	out := &passed{w, start, end}
 	v := &veth{
 		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
-		translated: c.translated, largest: c.largestOfAny(),
+		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, hopOf(&end.Packet)),
 	}
 	s, in, ok := v.leavesPod(&end.Packet)
 	if !ok {
@@ -99,6 +100,16 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			"the pod sends by %s, which comes in to the node by %s, and the path is judged for %s", end.Packet.Out, in, own), out
 	}
 	return right(segment, place, "from %s by %s%s", end.Packet.Src, end.Packet.Out, via(end.Packet.NextHop)), out
+}
+
+// besideOf is what was read of a pod of a node that has an address; nil for none.
+func besideOf(n *Node, a netip.Addr) *nodestate.State {
+	for _, name := range slices.Sorted(maps.Keys(n.Pods)) {
+		if p := n.Pods[name]; p.State != nil && p.Host.DevOf(a) != "" {
+			return p.State
+		}
+	}
+	return nil
 }
 
 // translated tells whether the client's node is certain to translate the destination.
@@ -130,6 +141,9 @@ func redirectOf(res *netfilter.Result) netfilter.Ref {
 func (f *follower) endpointPod() report.Segment {
 	const segment = report.SegmentEndpointPod
 	place := podPlace(cmp.Or(f.to.Pod, f.to.At.String()))
+	if f.to.Pod == "" && f.to.HostNetwork {
+		place = nodePlace(f.to.Node)
+	}
 	if f.node == nil || f.arrival == nil {
 		return unknown(segment, place, f.to.Node, enter("ss -ltnup"), "it is not known how the packet comes to the pod")
 	}

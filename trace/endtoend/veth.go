@@ -78,8 +78,8 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 		s, ok = v.elsewhere(in, e.MAC, show, local, e.State == "PERMANENT")
 	case local:
 		s, ok = v.asks(there, show)
-	case v.hop.IsLinkLocalUnicast() && v.hop.Is6(), !p.NextHop.IsValid() && v.node.Host.Master(v.end) != "":
-		return s, in, true // any pod behind the bridge may have it
+	case v.hop.IsLinkLocalUnicast() && v.hop.Is6(), v.ownedBeside() && !(there && e.Failed):
+		return s, in, true
 	default:
 		s, ok = v.answersForOthers(show)
 	}
@@ -183,17 +183,22 @@ func (v *veth) ofNode(mac string) bool {
 // ofBeside tells whether a link-layer address is that of the pod beside this one, whose address the next hop is: both
 // are behind one bridge. What the bridge does with such packets the walk through the node says.
 func (v *veth) ofBeside(mac string) bool {
+	return v.ownedBeside() && strings.EqualFold(v.beside.Host.MAC(v.beside.Host.DevOf(v.hop)), mac)
+}
+
+// ownedBeside tells whether the pod beside this one has the next hop's address, behind the same bridge.
+func (v *veth) ownedBeside() bool {
 	if v.beside == nil {
 		return false
 	}
 	dev := v.beside.Host.DevOf(v.hop)
 	bridge := v.node.Host.Master(v.end)
-	return dev != "" && strings.EqualFold(v.beside.Host.MAC(dev), mac) && bridge != "" &&
-		v.node.Host.Master(v.beside.Host.PeerIn(v.node.Host, dev)) == bridge
+	return dev != "" && bridge != "" && v.node.Host.Master(v.beside.Host.PeerIn(v.node.Host, dev)) == bridge
 }
 
 // answersForOthers tells whether the node, or a neighbour behind its bridge, may answer for a next hop that is none of
-// the node's addresses: by proxy_arp (arp_process in net/ipv4/arp.c).
+// the node's addresses: by proxy_arp, if the node's own route to it is by another interface (arp_process and
+// arp_fwd_proxy in net/ipv4/arp.c).
 func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 	bridge := v.node.Host.Master(v.end)
 	if v.hop.Is4() {
@@ -201,7 +206,7 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 		for _, dev := range []string{"all", v.bridge()} {
 			value, there := v.node.Host.Sysctl("net/ipv4/conf/" + dev + "/proxy_arp")
 			if there && value != "0" {
-				return s, true
+				return v.proxies(show)
 			}
 			read = read || there && dev != "all"
 		}
@@ -217,6 +222,18 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 	return unknown(v.segment, v.place, v.node.Name, show,
 		"%s sends by %s, which is not one of the addresses of %s: whether something else behind the bridge %s has it is not "+
 			"known", v.podPlace, v.hop, v.node.Name, bridge), false
+}
+
+// proxies judges a next hop for which the node answers ARP, if its own route to it is by another interface.
+func (v *veth) proxies(show string) (s report.Segment, ok bool) {
+	r, known, _ := v.node.Host.Route(v.hop)
+	if !known || !r.Unusable() && r.Dev != v.bridge() {
+		return s, true
+	}
+	return with(unknown(v.segment, v.place, v.node.Name, show,
+		"%s sends by %s, which is not one of the addresses of %s, and the node has no route to it by another interface, so "+
+			"that it does not answer in its place: whether something else behind %s has it is not known", v.podPlace, v.hop,
+		v.node.Name, v.bridge()), "ip route get "+v.hop.String()+" on "+v.node.Name+": "+cmp.Or(r.Dev, "no usable route")), false
 }
 
 // entersPod judges how a packet that the node has sent on comes to a pod: by the pod's interface, to its link-layer

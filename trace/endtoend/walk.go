@@ -5,6 +5,7 @@ package endtoend
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -164,6 +165,29 @@ func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
 		t.message = fmt.Sprintf("given to a socket at %s port %d", o.Packet.Dst, o.Packet.DstPort)
 	}
 	return t
+}
+
+// kept says that a namespace gives packets to its own sockets which are for another one, as it has their destination
+// itself; nil where that is not certain of all outcomes.
+func (c *Connection) kept(
+	s *nodestate.State, res *netfilter.Result, to netip.Addr, who, what string,
+) *trouble {
+	for i := range res.Outcomes {
+		if o := &res.Outcomes[i]; !o.Certain || o.End != netfilter.Delivered || o.Packet.Dst != to {
+			return nil
+		}
+	}
+	f := netfilter.FamilyOf(to)
+	unread, _ := c.unread(s, f, byRoutes)
+	dev := s.Host.DevOf(to)
+	if len(res.Outcomes) == 0 || res.Ended != "" || rulesUnread(s, f) != "" || unread != nil || dev == "" {
+		return nil
+	}
+	return &trouble{
+		owner:    "whoever gave it the address",
+		message:  fmt.Sprintf("%s itself has the address %s: it gives %s to its own sockets", who, to, what),
+		evidence: []report.Evidence{{Text: fmt.Sprintf("ip addr: %s dev %s", to, dev)}},
+	}
 }
 
 // segment writes up a trouble as a segment.

@@ -367,7 +367,8 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 			}
 			open = append(open, report.Evidence{Text: text})
 		}
-		if s.Code != "" && !(has(s.Code) || same[s.Code] != "" && has(same[s.Code])) {
+		known := s.Code == endtoend.EndToEndAnswerLost && s.Place == "node "+t.Name && has(AnswerLost)
+		if s.Code != "" && !known && !(has(s.Code) || same[s.Code] != "" && has(same[s.Code])) {
 			found = t.add(found, s)
 		}
 	}

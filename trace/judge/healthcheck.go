@@ -68,6 +68,10 @@ var notForNodeAddress = advice("kube-proxy opens health-check ports only at the 
 	"of its configuration: make them contain the address that load balancers ask, or let load balancers ask the other one",
 	command{line: "ss -ltnp", onNode: true})
 
+// silentProxy is the remedy where kube-proxy has the port and takes no connections.
+var silentProxy = advice("find out why kube-proxy's process does not go on (SIGSTOP, a debugger, a frozen control group), "+
+	"let it go on, or restart it", command{line: "ps -e -o pid,stat,comm", onNode: true}, restartProxy)
+
 // healthChecks judges the health-check ports of the Services asked for: kube-proxy has to listen there
 // (pkg/proxy/healthcheck/service_health.go), and a packet from outside has to get there.
 var healthChecks = &detector{stage: stageAsked, asked: func(n *node, req *Request) []issue {
@@ -111,12 +115,14 @@ func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort)
 	if !n.SocketsRead {
 		return is, false
 	}
-	var other, elsewhere *host.Socket
+	var other, elsewhere, silent *host.Socket
 	for i := range n.Sockets {
 		switch s := &n.Sockets[i]; {
 		case s.Protocol != "tcp" || s.Port != port:
 		case !n.isProxy(s):
 			other = s
+		case s.Stopped || s.Full():
+			silent = s
 		case len(at) == 0 || slices.ContainsFunc(at, func(a netip.AddrPort) bool { return s.Accepts("tcp", a) }),
 			s.Address == netip.IPv6Unspecified(): // /proc/net/tcp6 does not tell whether it receives IPv4, too
 			return is, false
@@ -132,6 +138,17 @@ func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort)
 		evidence: say(snapshot.ListenFile + ": nothing at TCP port " + strconv.Itoa(int(port))),
 	}
 	switch {
+	case silent != nil:
+		is.actual, is.evidence = "it does not answer", say(snapshot.StoppedFile+": "+processOf(silent))
+		is.message = fmt.Sprintf("%s, which listens at port %d, is stopped: load balancers that ask whether this node has "+
+			"endpoints of %s get no answer", processOf(silent), port, expect.NameOf(svc))
+		if !silent.Stopped {
+			is.message = fmt.Sprintf("the queue of the socket that listens at port %d is full: load balancers that ask whether "+
+				"this node has endpoints of %s get no answer", port, expect.NameOf(svc))
+			is.evidence = say(fmt.Sprintf("%s: %d of %d connections wait at TCP port %d", snapshot.ListenFile, silent.Queue,
+				silent.Backlog, port))
+		}
+		is.remedy = n.advise(silentProxy, &is)
 	case elsewhere != nil:
 		socket := netip.AddrPortFrom(elsewhere.Address, port).String()
 		is.actual = "it listens at " + socket

@@ -52,6 +52,24 @@ func (w *worker) blocked(svc *corev1.Service, port uint16) (is issue, wrong bool
 			return is, true, ""
 		} else if why != "" {
 			unsure = why
+			continue
+		}
+		// What comes behind the answer to the first packet carries the question, and kube-proxy's own answer.
+		answer := res.Outcomes[0]
+		left := w.walker.Left(&answer)
+		res = w.walker.Follow(s, &end, netfilter.Options{Left: &left})
+		if is, wrong, why := w.blockedAsked(svc, &f, from, &res); wrong {
+			return is, true, ""
+		} else if why != "" {
+			unsure = why
+			continue
+		}
+		left = w.walker.Left(&res.Outcomes[0])
+		res = w.walker.Answer(s, &end, "", netfilter.Options{Left: &left, Further: true})
+		if is, wrong, why := w.blockedAnswer(svc, &f, from, s, &res); wrong {
+			return is, true, ""
+		} else if why != "" {
+			unsure = why
 		}
 	}
 	return is, false, unsure

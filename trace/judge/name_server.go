@@ -137,7 +137,7 @@ func (n *naming) over(a netip.Addr, proto corev1.Protocol, svc types.NamespacedN
 		return unreachable(s)
 	}
 	if end.End == netfilter.Delivered {
-		return n.onNode(at, proto)
+		return n.onNode(at, proto, conn)
 	}
 	return n.elsewhere(a, proto)
 }
@@ -168,7 +168,7 @@ func (n *naming) ofService(
 		case p.Verdict == report.Match || p.Verdict == report.Warning:
 			return n.beyond(at, proto, svc, conn, p)
 		case slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == NodeLocalDNS }):
-			return n.onNode(at, proto)
+			return n.onNode(at, proto, conn)
 		case p.Verdict == report.Unknown:
 			s.Verdict, s.Code = report.SegmentUnknown, ""
 		}
@@ -259,8 +259,9 @@ func whyNot(p *report.Path) string {
 	return list[0].Code
 }
 
-// onNode judges a name server whose address the client's node has: a DNS cache on the node.
-func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol) report.Segment {
+// onNode judges a name server whose address the client's node has: a DNS cache on the node, to which packets come, and
+// whose answers have to come back.
+func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol, conn *endtoend.Connection) report.Segment {
 	who, known := listener(n.State, strings.ToLower(string(proto)), at)
 	switch {
 	case !known:
@@ -279,9 +280,26 @@ func (n *naming) onNode(at netip.AddrPort, proto corev1.Protocol) report.Segment
 	if who.Process != "" {
 		cache += ", process " + strings.Clone(who.Process)
 	}
-	return report.Segment{
-		Verdict: report.SegmentRight, Message: fmt.Sprintf("%s on node %s itself (%s)", at.Addr(), n.Name, cache),
+	cache = fmt.Sprintf("%s on node %s itself (%s)", at.Addr(), n.Name, cache)
+	conn.Endpoints = []endtoend.Endpoint{{At: at, Node: n.Name, HostNetwork: true}}
+	segments := conn.Segments(&report.Segment{Segment: report.SegmentClientNode, Verdict: report.SegmentRight})
+	for _, verdict := range []report.SegmentVerdict{report.SegmentWrong, report.SegmentUnknown} {
+		for i := range segments {
+			s := &segments[i]
+			if s.Verdict != verdict {
+				continue
+			}
+			out := report.Segment{
+				Verdict: s.Verdict, Owner: s.Owner, Evidence: s.Evidence,
+				Message: fmt.Sprintf("%s to %s: %s", proto, cache, segmentText(s)),
+			}
+			if s.Verdict == report.SegmentWrong {
+				out.Code = DNSServerUnreachable
+			}
+			return out
+		}
 	}
+	return report.Segment{Verdict: report.SegmentRight, Message: cache}
 }
 
 // elsewhere is a name server that is no Service, and to which packets leave the node: what it knows is not known. Where

@@ -186,7 +186,7 @@ func (p *Packet) track() (unknown string) {
 		return ""
 	}
 	p.Tracking = Invalid
-	if p.beginsAnother() {
+	if p.beginsAnother() && !p.TooBig() { // a message about an unknown connection is invalid
 		p.Tracking = NotOurs
 		if p.clashes() {
 			return "it is taken for the first packet of a connection whose other direction is that of the first one"

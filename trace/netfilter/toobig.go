@@ -48,3 +48,21 @@ func (w *Walker) TooBig(s Start, o *Outcome, about Turn, src netip.Addr) Result 
 	}
 	return w.onward(Start{Hook: Output, Packet: p}, &s, Options{})
 }
+
+// TooBigFrom follows such a message of another host, which comes in by the interface in, through a node that the
+// connection has passed, or to the socket that has sent the packet. It belongs to the connection if connection tracking
+// finds the packet that it quotes (nf_conntrack_inet_error in net/netfilter/nf_conntrack_proto_icmp.c).
+func (w *Walker) TooBigFrom(s Start, o *Outcome, about Turn, in string) Result {
+	p := Packet{
+		Family: o.Packet.Family, Proto: ICMP, Type: Unreachable, In: in,
+		Turn: Reply, Dst: o.Packet.Src, DstPort: o.Packet.SrcPort, SrcPort: o.Packet.DstPort,
+	}
+	if about == Reply {
+		p.Turn, p.Dst, p.DstPort, p.SrcPort = Later, s.Packet.Dst, s.Packet.DstPort, s.Packet.SrcPort
+	}
+	if p.Family == IPv6 {
+		p.Proto, p.Type = ICMPv6, PacketTooBig
+	}
+	p.Conn = connection(&s, &o.Packet, o.Packet.CTMark)
+	return w.onward(Start{Hook: Prerouting, Packet: p}, &s, Options{})
+}

@@ -46,7 +46,7 @@ func Parse(data []byte) (*Config, error) {
 			line = line[:at]
 		}
 		f := strings.Fields(string(line))
-		if len(f) < 2 {
+		if len(f) < 2 || !bytes.HasPrefix(line, []byte(f[0])) { // a keyword begins its line (MATCH in res_init.c)
 			continue
 		}
 		switch f[0] {

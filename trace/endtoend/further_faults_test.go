@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend_test
+
+import (
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// tooLarge is a fault of which packets that are too large are lost, as nobody learns that they are.
+func tooLarge(name, segment string, do ...string) fault {
+	return fault{
+		name: name, listen: ":8080", works: true, hangs: true, do: do, segment: segment, verdict: report.SegmentUnknown,
+		code: endtoend.PMTUBlackHole,
+	}
+}
+
+func (c fault) fromOutside() fault {
+	c.name, c.outside = "outside: "+c.name, true
+	return c
+}
+
+// sharing is a fault of an address that is somebody else's, too.
+func (c fault) sharing() fault {
+	c.shared = true
+	return c
+}
+
+// Smaller links, which the pods do not know of. What is still to be cut leaves a veth in any case.
+var (
+	smallUplinks  = []string{"node1 ip link set eth0 mtu 1300", "node2 ip link set eth0 mtu 1300"}
+	smallToClient = []string{"endpoint ip link set eth0 gso_max_segs 1", "node1 ip link set cni0 mtu 1300"}
+	smallToPod    = []string{"client ip link set eth0 gso_max_segs 1", "node2 ip link set cni0 mtu 1300"}
+)
+
+// furtherFaults are of messages about large packets, which come back through both nodes into the pods; of next hops
+// that nobody has, and of addresses that somebody else has, too.
+var furtherFaults = []fault{
+	tooLarge("the client's pod drops the message that its packets are too large", report.SegmentNetwork,
+		append(smallUplinks, "client iptables-nft -A INPUT -p icmp -m icmp --icmp-type 3/4 -j DROP")...).
+		saying("pod shop/client"),
+	tooLarge("the client's pod drops the message about the tunnel", report.SegmentNetwork,
+		"client iptables-nft -A INPUT -p icmp -j DROP").overVXLAN().saying("flannel.1"),
+	tooLarge("the client's node does not forward the other node's message about large packets",
+		report.SegmentEndpointNode, append(smallToPod, "node1 iptables-nft -A FORWARD -p icmp -j DROP")...).
+		saying("node node1"),
+	tooLarge("the endpoint's node drops its own message about large packets of the client", report.SegmentEndpointNode,
+		append(smallToPod, "node2 iptables-nft -A OUTPUT -p icmp -j DROP")...).saying("node node2"),
+	tooLarge("the endpoint's pod drops the message that its packets are too large", report.SegmentAnswer,
+		append(smallUplinks, "endpoint iptables-nft -A INPUT -p icmp -j DROP")...).saying("pod shop/web"),
+	tooLarge("the endpoint's node does not forward the client's node's message", report.SegmentAnswer,
+		append(smallToClient, "node2 iptables-nft -A FORWARD -p icmp -j DROP")...).saying("node node2"),
+	tooLarge("the endpoint's node does not track the connection, and drops messages about it", report.SegmentAnswer,
+		append(smallToClient, "node2 iptables-nft -t raw -A PREROUTING -p tcp -j NOTRACK",
+			"node2 iptables-nft -A FORWARD -m conntrack --ctstate INVALID -j DROP")...).saying("node node2"),
+	tooLarge("a route of the endpoint's node takes less than its link, and the message is dropped", report.SegmentAnswer,
+		"node2 ip route replace 10.244.1.0/24 via 192.168.50.1 mtu 1000", "node2 iptables-nft -A OUTPUT -p icmp -j DROP").
+		saying("mtu 1000"),
+	tooLarge("the entry node's link to the client is small, and the endpoint's pod drops the message",
+		report.SegmentAnswer, toEndpoint, masquerade, "node1 ip link set eth1 mtu 1200",
+		"endpoint iptables-nft -A INPUT -p icmp -j DROP").saying("eth1").fromOutside(),
+	trap("messages about large packets are related to connections", slices.Concat(smallToClient, smallToPod, []string{
+		"node1 iptables-nft -t nat -A POSTROUTING -d 10.244.2.9 -j MASQUERADE",
+		"node1 iptables-nft -A FORWARD -m conntrack --ctstate RELATED -j ACCEPT",
+		"node1 iptables-nft -A FORWARD -p icmp -j DROP",
+		"node2 iptables-nft -A FORWARD -m conntrack --ctstate RELATED -j ACCEPT",
+		"node2 iptables-nft -A FORWARD -p icmp -j DROP",
+		"endpoint iptables-nft -A INPUT -m conntrack --ctstate RELATED -j ACCEPT",
+		"endpoint iptables-nft -A INPUT -p icmp -j DROP",
+	})...),
+	unknownAt("the endpoint's pod takes the client's for a neighbour", report.SegmentAnswer,
+		"endpoint ip addr del 10.244.2.9/24 dev eth0", "endpoint ip addr add 10.244.2.9/8 dev eth0",
+		"endpoint ip route add default via 10.244.2.1").saying("behind the bridge cni0").
+		undoneBy("endpoint ip addr del 10.244.2.9/8 dev eth0", "endpoint ip addr add 10.244.2.9/24 dev eth0"),
+	unknownAt("the endpoint's node translates the source to an address that nobody has", report.SegmentAnswer,
+		"node2 iptables-nft -t nat -A POSTROUTING -o cni0 -j SNAT --to-source 10.244.2.200").saying("10.244.2.200"),
+	unknownAt("the client's pod takes frontends for neighbours", report.SegmentClientPod,
+		"client ip route add 10.96.0.0/12 dev eth0").saying("10.96.0.10"),
+	trap("the client's pod takes frontends for neighbours, and the node answers for them",
+		"client ip route add 10.96.0.0/12 dev eth0", "node1 sysctl -qw net.ipv4.conf.cni0.proxy_arp=1"),
+	unknownAt("the node has no route to the gateway that it answers for", report.SegmentAnswer,
+		"node2 ip route del default").saying("no usable route").routedTo(),
+	lostAt("the endpoint's node has the pod's address itself", report.SegmentEndpointNode, endtoend.EndpointNodeNoRoute,
+		"node2 ip addr add 10.244.2.9/32 dev lo").saying("10.244.2.9 dev lo").sharing(),
+	lostAnswer("the endpoint's node has the client's address itself", "node2 ip addr add 10.244.1.5/32 dev lo").
+		saying("10.244.1.5 dev lo").sharing(),
+	lostAnswer("the endpoint's pod has the client's address itself", "endpoint ip addr add 10.244.1.5/32 dev lo").
+		saying("pod shop/web itself").sharing(),
+	trap("the client's pod has the endpoint's address, too", "client ip addr add 10.244.2.9/32 dev lo").sharing(),
+}

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 )
@@ -56,11 +57,29 @@ func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers boo
 	return true, "", true
 }
 
+// routeText is what a lookup has found, in brackets.
+func routeText(l *Lookup) string {
+	if l.By.HasRule() {
+		return decided(l.By)
+	}
+	return " (" + cmp.Or(l.By.String(), string(l.Type)) + ")"
+}
+
+// proxies tells whether the node answers by ARP for other addresses on an interface, or may.
+func (n *Network) proxies(dev string) bool {
+	on, ok := n.larger(dev, "proxy_arp")
+	return !ok || on.value != 0
+}
+
 // arpUnroutable says why the kernel does not answer a question whose asker the reverse path filter would not let send
 // to the node by the interface: arp_process has it routed as a packet from the asker to the address
 // (ip_route_input_noref in net/ipv4/route.c, fib_validate_source in net/ipv4/fib_frontend.c). "" where it may answer.
 func (n *Network) arpUnroutable(dev string, address, asker netip.Addr) (why string, known bool) {
 	q := Query{Dst: address, Src: asker, In: dev, Bare: true}
+	if l := n.Lookup(q); l.Known && l.Type != RouteLocal && (l.Unusable() || !n.proxies(dev)) {
+		return "the route to " + address.String() + " for what comes in by " + dev + " is not that of the node's own addresses" +
+			routeText(&l) + ", so that the kernel does not answer", true
+	}
 	drop, known := n.ReversePath(q)
 	switch {
 	case drop.Drops():
@@ -91,6 +110,29 @@ func (n *Network) Unused(dev string) (why string) {
 		}
 	}
 	return why
+}
+
+// RefusesSolicitation says why a question of a neighbour for one of the node's IPv6 addresses does not reach it: a
+// routing rule refuses the group that it goes to (ip6_route_input in net/ipv6/route.c). "" where none does.
+func (n *Network) RefusesSolicitation(dev string, asker netip.Addr) string {
+	if n.family(asker).rules == nil {
+		return ""
+	}
+	const icmp6 = 58
+	for _, i := range n.devs[dev] {
+		a := &n.addrs[i]
+		if a.ip.Is4() || a.scope >= scopeLink {
+			continue
+		}
+		b := a.ip.As16()
+		group := netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
+		l := n.Lookup(Query{Dst: group, Src: asker, In: dev, Proto: icmp6})
+		if !l.Known || !l.Unusable() || !l.By.HasRule() {
+			return ""
+		}
+		return l.By.String() + ": what asks for " + a.ip.String() + " goes to " + group.String()
+	}
+	return ""
 }
 
 // NoLinkLocal tells whether an interface has no IPv6 address of the link that is in use. It is false where that was not

@@ -25,6 +25,9 @@ type linkInfo struct {
 		Flood     *bool `json:"flood"`
 		Broadcast *bool `json:"bcast_flood"`
 		Multicast *bool `json:"mcast_flood"`
+		// ProxyARP: what the bridge answers itself, or should, and all else that it does not know the port of, is not sent by
+		// the port (br_flood in net/bridge/br_forward.c, BR_PROXYARP).
+		ProxyARP bool `json:"proxy_arp"`
 		// Locked: the port takes frames only from addresses that the bridge knows to be there.
 		Locked bool `json:"locked"`
 		// State is that of the port: forwarding, disabled, blocking, …
@@ -46,6 +49,10 @@ func (n *Network) setBridge(l *ipLink) {
 		n.bridges[l.Master] = b
 	}
 	d := &l.Info.SlaveData
+	if d.ProxyARP {
+		off := new(bool)
+		d.Flood, d.Broadcast, d.Multicast = off, off, off
+	}
 	b.ports = append(b.ports, port{
 		name: l.Name, hairpin: d.Hairpin, isolated: d.Isolated, state: d.State, locked: d.Locked,
 		floods: [3]*bool{d.Flood, d.Broadcast, d.Multicast},

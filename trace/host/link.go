@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -101,6 +102,14 @@ func (n *Network) Discards(dev string, nextHop netip.Addr) (why string) {
 
 // MTU returns the largest packet that an interface sends, in bytes; 0 where that is not known.
 func (n *Network) MTU(dev string) int { return n.links[dev].mtu }
+
+// MTU6 returns the largest packet of IPv6 that an interface sends, which may be less than its MTU
+// (ip6_dst_mtu_maybe_forward in include/net/ip6_route.h); false where that setting was not collected.
+func (n *Network) MTU6(dev string) (int, bool) {
+	v, ok := n.sysctl["net/ipv6/conf/"+dev+"/mtu"]
+	size, err := strconv.Atoi(v)
+	return size, ok && err == nil
+}
 
 // MAC returns the link-layer address of an interface, as ip prints it; "" where it has none, or that is not known.
 func (n *Network) MAC(dev string) string { return n.links[dev].mac }

@@ -29,7 +29,7 @@ func (n *Network) Lookup(q Query) Lookup {
 	switch {
 	case dst.IsLoopback() && f.rules == nil:
 		return Lookup{Route: Route{Type: RouteLocal, Dev: "lo", PrefSrc: f.localSource(dst)}, Known: true}
-	case dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown:
+	case dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown && f.rules == nil:
 		return Lookup{Route: Route{Type: RouteMulticast}, Known: true} // every interface has a route to ff00::/8
 	}
 	s := searches.Get().(*search) //nolint:forcetypeassert // nothing else is put there
@@ -43,6 +43,9 @@ func (n *Network) Lookup(q Query) Lookup {
 		s.add(candidate{route: Route{Type: RouteNone}})
 	}
 	r := s.answer()
+	if dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown && !(r.Known && r.By.HasRule() && r.Unusable()) {
+		return Lookup{Route: Route{Type: RouteMulticast}, Known: true}
+	}
 	if !r.Known {
 		return r
 	}
@@ -207,6 +210,7 @@ func (s *search) local(ru *rule, by Decision, why string, cannot func(string, bo
 	}
 	if e := t.first(dst); e != nil {
 		s.merged(e.prefix.Bits(), by)
+		s.thrown(e)
 	}
 	return s.table(t, ru, by, why)
 }
@@ -223,6 +227,21 @@ func (s *search) merged(bits int, by Decision) {
 		s.add(candidate{
 			route: e.route(), by: by, why: "the route \"" + e.text() + "\" of the table main is preferred to that of the " +
 				"table local, unless there was a rule (ip rule) since the node was started",
+		})
+	}
+}
+
+// thrown adds that there is no route where a route of the type throw in the table local ends the lookup of main, too, as
+// the two are one trie ([search.merged]), and the table default has none.
+func (s *search) thrown(e *entry) {
+	f, dst := s.f, s.q.Dst
+	if e.typ != routeThrow || !dst.Is4() || f.rules != nil || !f.routesKnown || f.tables[tableDefault].first(dst) != nil {
+		return
+	}
+	if own := f.tables[tableMain].first(dst); own == nil || own.prefix.Bits() <= e.prefix.Bits() {
+		s.add(candidate{
+			route: Route{Type: RouteNone}, by: Decision{entry: e}, why: "the route \"" + e.text() + "\" of the table local ends " +
+				"the lookup in the table main, too, unless there was a rule (ip rule) since the node was started",
 		})
 	}
 }

@@ -252,6 +252,16 @@ func (n *Network) AddressesOn(dev string) []netip.Addr {
 	return out
 }
 
+// Reaches tells whether an address is in a subnet of an interface, or is the interface's own.
+func (n *Network) Reaches(dev string, a netip.Addr) bool {
+	for _, i := range n.devs[dev] {
+		if x := &n.addrs[i]; x.ip == a || x.prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
 // HasAddress returns an interface that has an address, with the address as ip addr takes it; "" where none has it.
 func (n *Network) HasAddress(a netip.Addr) (dev string, prefix netip.Prefix) {
 	for i := range n.addrs {

@@ -15,17 +15,20 @@ import (
 
 // ipRoute is a route as ip -j route prints it.
 type ipRoute struct {
-	Type     string   `json:"type"`
-	Dst      string   `json:"dst"`
-	From     string   `json:"from"`
-	TOS      string   `json:"tos"`
-	Table    string   `json:"table"`
-	Scope    string   `json:"scope"`
-	PrefSrc  string   `json:"prefsrc"`
-	Metric   uint32   `json:"metric"`
-	Pref     string   `json:"pref"` // only IPv6 routes have one
-	NHID     uint32   `json:"nhid"` // its next hop object, or group of them
-	Nexthops []ipNext `json:"nexthops"`
+	Type    string `json:"type"`
+	Dst     string `json:"dst"`
+	From    string `json:"from"`
+	TOS     string `json:"tos"`
+	Table   string `json:"table"`
+	Scope   string `json:"scope"`
+	PrefSrc string `json:"prefsrc"`
+	Metric  uint32 `json:"metric"`
+	Pref    string `json:"pref"` // only IPv6 routes have one
+	NHID    uint32 `json:"nhid"` // its next hop object, or group of them
+	// Expires is in how many seconds an IPv6 route is over; less than 0 of one that is still listed, and is no longer used
+	// (fib6_check_expired in include/net/ip6_fib.h).
+	Expires  json.RawMessage `json:"expires"`
+	Nexthops []ipNext        `json:"nexthops"`
 	Metrics  []struct {
 		MTU int `json:"mtu"`
 	} `json:"metrics"`
@@ -89,7 +92,7 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 			all[f] = true
 		}
 		count[f]++
-		if len(e) == 0 {
+		if len(e) == 0 || bytes.HasPrefix(r.Expires, []byte{'-'}) {
 			continue
 		}
 		name := tableName(r.Table)

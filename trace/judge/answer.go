@@ -334,10 +334,15 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 			Why: "it is an address of loopback: no other host answers to it",
 		}
 	}
-	if own, known := p.net.Local(pkt.Src); own || !known {
+	own, known := p.net.Local(pkt.Src)
+	if !known || own && p.nodesOwn(pkt) {
 		return nil
 	}
 	why := "it is not the node's own: whether the routes beyond the node lead answers to it back here is not known"
+	if own {
+		why = "it is the node's own, and neither the Node's address nor in a subnet of " + pkt.Out + ": whether the routes " +
+			"beyond the node lead answers to it back here is not known"
+	}
 	switch {
 	case p.local(pkt.Dst):
 		if dev := p.net.Within(pkt.Src); dev == "" || dev != pkt.Out {
@@ -350,6 +355,14 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	return &netfilter.Uncertain{
 		Where: pkt.SNATBy, What: "the source " + pkt.Src.String() + " that it gives packets", Why: why,
 	}
+}
+
+// nodesOwn tells whether answers to an address of the node come back as those to any other of its addresses do: the
+// Node's, one of the outgoing interface, or in a subnet of that, where the kernel answers for it (arp_ignore off); or
+// the endpoint is on the node.
+func (p *pathCase) nodesOwn(pkt *netfilter.Packet) bool {
+	return p.local(pkt.Dst) || p.cluster.ofNode(pkt.Src) == p.Name || pkt.Out == "" || netfilter.IsUnknown(pkt.Out) ||
+		p.net.Reaches(pkt.Out, pkt.Src)
 }
 
 // of makes what is wrong unsure where the first packet does not certainly come to the endpoint.

@@ -145,6 +145,9 @@ func (p *pathCase) unanswered4(h hop) string {
 // unanswered6: [host.Network.Unused]. An address of the link is not a pod's gateway where the interface has another.
 func (p *pathCase) unanswered6(h hop) string {
 	why := p.net.Unused(h.dev)
+	if why == "" {
+		why = p.net.RefusesSolicitation(h.dev, h.ip)
+	}
 	if why == "" || !p.asksFor(h.dev) {
 		return ""
 	}

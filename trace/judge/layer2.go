@@ -191,6 +191,9 @@ func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) [
 	for _, h := range p.hops(o, end) {
 		e, ok := p.net.Neighbour(h.dev, h.ip)
 		own := p.net.MAC(h.dev)
+		if h.ip == o.Address && p.neighbours(o, end) {
+			continue // the endpoint has an entry of its own for the client
+		}
 		if !ok || own == "" || own == zeroMAC {
 			continue
 		}
@@ -309,6 +312,9 @@ func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string
 		if limit := l.By.MTU(); l.Known && limit > 0 && limit < min(in, out) {
 			return []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", o.Iface, in, l.By, limit)}
 		}
+	}
+	if own, ok := p.net.MTU6(end.Packet.Out); ok && !end.Packet.Dst.Is4() && own < min(in, out) {
+		return []string{fmt.Sprintf("ip link: %s has mtu %d; net/ipv6/conf/%s/mtu=%d", o.Iface, in, end.Packet.Out, own)}
 	}
 	if out >= in {
 		return nil

@@ -119,7 +119,7 @@ const (
 // for another address is not for the kernel (eth_type_trans in net/ethernet/eth.c, ip_rcv_core in net/ipv4/ip_input.c).
 // Of another interface of the owner it is not known whether that passes frames on to this one, as the port of a bridge
 // does; nor of an address of a group, and of one that others answer with, too, as a router does that stands between the
-// two.
+// two: among pods there is none.
 func (n *node) claimed(h hop, mac string) (c claim, text string) {
 	o, ok := n.holderOf(h.ip)
 	if !ok {
@@ -150,7 +150,7 @@ func (n *node) claimed(h hop, mac string) (c claim, text string) {
 		dev, _ := x.net.HasAddress(a)
 		return a != h.ip && dev == ""
 	}
-	if ofGroup(mac) || slices.ContainsFunc(n.net.Neighbours(h.dev, mac), others) {
+	if ofGroup(mac) || !n.net.PodsOnly(h.dev, h.ip.Is4()) && slices.ContainsFunc(n.net.Neighbours(h.dev, mac), others) {
 		return noClaim, text
 	}
 	return denied, text + ", and none has " + mac

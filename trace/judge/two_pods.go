@@ -52,7 +52,7 @@ var ofTwoPods = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 		}
 	}
 	if subjects == nil {
-		return nil
+		return p.ofPodAndNode()
 	}
 	switch {
 	case shared && p.verdict != report.Mismatch:
@@ -70,6 +70,39 @@ var ofTwoPods = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	}
 	return []issue{is}
 }}
+
+// ofPodAndNode finds a pod at the client's bridge, or at that of an endpoint, which has the address that the node has
+// there: that of the other pods' gateway.
+func (p *pathCase) ofPodAndNode() []issue {
+	o, held := &p.want.Origin, p.peers.holders(p.node)
+	if len(held) == 0 {
+		return nil
+	}
+	var out []issue
+	for i := range p.res.Outcomes {
+		for _, dev := range []string{o.Iface, p.res.Outcomes[i].Packet.Out} {
+			for _, a := range p.net.AddressesOn(dev) {
+				pods := held[a]
+				if len(pods) == 0 || slices.ContainsFunc(out, func(is issue) bool { return is.subject == a.String() }) {
+					continue
+				}
+				out = append(out, issue{
+					code: AddressOfTwoPods, subject: a.String(), predicate: true,
+					message: "is the node's address on " + dev + ", by which the pods there reach it, and also that of " +
+						strings.Join(pods, ", ") + ": packets to it reach whichever of them answered last",
+					evidence: say(a.String() + " is an address, by ip addr in its own network namespace, of " +
+						strings.Join(pods, ", ") + "; ip addr: " + a.String() + " dev " + dev),
+					remedy: report.Remedy{Text: "delete the pod that has the address wrongly, or take the address from it; then find " +
+						"out why it has it: the CNI's range of addresses does not leave the gateway out, or someone has set it by hand"},
+				})
+			}
+		}
+	}
+	if len(out) > 0 && p.verdict != report.Mismatch {
+		p.verdict = report.Unknown
+	}
+	return out
+}
 
 // podsAt are the running pods with an address of their own that have an address, by the API or by their own listings,
 // and which of these says so.
@@ -91,7 +124,8 @@ func (n *node) podsAt(a netip.Addr) (pods []string, why string) {
 
 const ownListings = "is an address, by ip addr in their own network namespaces or by the API, of the pods "
 
-// holders are the pods of the node that say that they have the address of a pod.
+// holders are the pods of the node that say that they have the address of a pod, or the node's own on the bridge that
+// they are at.
 type holders struct {
 	asked bool // to read all pods of a node is too much where all Services are judged
 	once  sync.Once
@@ -111,7 +145,10 @@ func (p *peers) holders(n *node) map[netip.Addr][]string {
 				continue
 			}
 			for _, a := range own.net.Addresses() {
-				if dev, _ := own.net.HasAddress(a); dev != "lo" && n.cluster.podsAt[a] != nil {
+				dev, _ := own.net.HasAddress(a)
+				switch at, _ := n.net.HasAddress(a); {
+				case dev == "lo":
+				case n.cluster.podsAt[a] != nil, at != "" && n.net.Master(own.net.PeerIn(n.net, dev)) == at:
 					p.held.at[a] = append(p.held.at[a], x.name)
 				}
 			}

@@ -357,12 +357,26 @@ func packetType(c *netfilter.Context) value {
 	if c.Packet.Dst.IsMulticast() || c.Packet.Family == netfilter.ARP {
 		return value{blur: lowBits(8)}
 	}
-	// At a port the frame is for the bridge, which has another address than the port may have.
-	port := netfilter.IsUnknown(c.Packet.In) || c.Host.Master(c.Packet.In) != "" || !c.Host.HasLinks()
-	if c.Hook == netfilter.Ingress && port {
+	if c.Hook.OfLink() && mayPassOn(c) {
 		return value{blur: lowBits(8)}
 	}
 	return knownNumber(0)
+}
+
+// mayPassOn tells whether the frame may be for another host than the device that it is at: at a port of a bridge it is
+// for the bridge, which may have another address, or for a host at another port, and between the two it stays so
+// (eth_type_trans in net/ethernet/eth.c, br_handle_frame in net/bridge/br_input.c). br_netfilter takes it for one of the
+// node's own while the chains of IP run (setup_pre_routing and br_nf_forward_ip in net/bridge/br_netfilter_hooks.c).
+func mayPassOn(c *netfilter.Context) bool {
+	dev := c.Packet.In
+	switch c.Hook {
+	case netfilter.Ingress:
+	case netfilter.Egress:
+		dev = c.Packet.Out
+	default:
+		return true
+	}
+	return netfilter.IsUnknown(dev) || c.Host.Master(dev) != "" || !c.Host.HasLinks()
 }
 
 // connectionKey names a key of ct, with a direction or without one.

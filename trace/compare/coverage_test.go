@@ -105,6 +105,7 @@ var editsOfNodes = []edit{
 		snapshot.JournalFile, other(`{"records":[{"plan":"0a1b2c3d","mode":"iptables","frontends":["10.97.0.10:80/TCP"]}]}`),
 		[]string{"configuration added rules of program 0a1b2c3d"},
 	},
+	{snapshot.StoppedFile, other("76 T kubelet\n"), []string{"listeners "}}, // of listen.txt
 }
 
 var editsOfPods = []edit{

@@ -79,17 +79,17 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	if s, dead := lifeless(x.to, arrival.In, place); dead {
 		return arrival, s, false
 	}
-	if by.hop == end {
-		if s, ok := by.neighbour(place, arrival.In); !ok {
-			return arrival, s, false
-		}
-	}
 	res = x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
 		netfilter.Options{Enters: by.hop == end})
 	if _, bad = x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Delivered && o.Packet.DstPort == e.port
 	}); bad != nil {
 		return arrival, x.outerLost(bad, place, x.to, e, end), false
+	}
+	if by.hop == end { // what keeps packets from being taken, as rp_filter, may keep requests of ARP from being answered
+		if s, ok := by.neighbour(place, arrival.In); !ok {
+			return arrival, s, false
+		}
 	}
 	if by.hop != end {
 		return arrival, unknown(segment, place, x.from.Name, "traceroute -n "+end.String(),

@@ -228,9 +228,9 @@ var vxlanFaults = []fault{
 	lostAt("the endpoint's node drops the outer packets before they are tracked", report.SegmentNetwork,
 		endtoend.TunnelDropped, "node2 iptables-nft -t raw -A PREROUTING -p udp --dport 8472 -j DROP").overVXLAN(),
 	// The node does not even answer ARP (arp_process asks for the route).
-	unknownAt("the reverse path filter drops the outer packets", report.SegmentNetwork,
+	lostAt("the reverse path filter drops the outer packets", report.SegmentNetwork, endtoend.TunnelDropped,
 		"node2 ip route add 192.168.50.1/32 via 192.168.61.2", "node2 sysctl -qw net.ipv4.conf.eth0.rp_filter=1").
-		saying("reverse path filter of eth0").overVXLAN(),
+		saying("dropped for its source by the reverse path filter").overVXLAN(),
 	lostAt("a wrong neighbour below the tunnel", report.SegmentNetwork, endtoend.EndToEndWrongNeighbour,
 		"node1 ip neigh replace 192.168.50.2 lladdr 02:00:00:00:99:99 dev eth0 nud permanent").overVXLAN(),
 	lostAt("a route to the other node that refuses", report.SegmentNetwork, endtoend.TunnelDropped,

@@ -178,5 +178,5 @@ var optional = map[string]bool{
 	snapshot.ProgramsFile: true, snapshot.XfrmFile: true, snapshot.NeighbourFile: true, snapshot.BridgeFDBFile: true,
 	snapshot.JournalFile: true, snapshot.ProbesFile: true, snapshot.UnreadFile: true, snapshot.LivezFile: true,
 	snapshot.RuleFile: true, snapshot.Rule6File: true, snapshot.FlagsFile: true, snapshot.NFTHooksFile: true,
-	snapshot.EbtablesFile: true, snapshot.WireGuardFile: true,
+	snapshot.EbtablesFile: true, snapshot.WireGuardFile: true, snapshot.StoppedFile: true,
 }

@@ -27,8 +27,8 @@ func link(findings []Finding) {
 	}
 }
 
-// Worst returns the code of the finding to read about first: of the worst severity the first one, else the first one for
-// which a path is Unknown; "" where there is neither.
+// Worst returns the code of the finding to read about first: of the worst severity the first one, else the first one
+// for which a path is Unknown; "" where there is neither.
 func (r *Report) Worst() string {
 	for _, severity := range []Severity{Error, Warn} {
 		for i := range r.Nodes {

@@ -47,11 +47,11 @@ func TestSummariesTellFindingsApart(t *testing.T) {
 		}
 	}
 	for code, want := range map[string]string{
-		"DNSNoAnswer": "With --live: no name server of the pod answers the query for the Service's name, or all answer that " +
-			"they failed (SERVFAIL, REFUSED)",
+		"DNSNoAnswer": "With --live: no name server of the pod answers the query for the Service's name, or all answer " +
+			"that they failed (SERVFAIL, REFUSED)",
 		"Headless": "The Service has no ClusterIP (clusterIP: None)",
-		"RoutedByPod": "The gateway of the route to an endpoint, or of the route of the answers to a client on this node, is " +
-			"the address of a pod",
+		"RoutedByPod": "The gateway of the route to an endpoint, or of the route of the answers to a client on this node, " +
+			"is the address of a pod",
 		"MissingEndpoint": "An endpoint that kube-proxy has to use gets no connections",
 	} {
 		if f, _ := FindingOf(code); f.Summary != want {

@@ -17,8 +17,8 @@ import (
 // maxError is how many bytes of an error are printed: an API server may answer with a page.
 const maxError = 16 << 10
 
-// exit prints an error, in one line but where a terminal wraps it, and returns the exit code. What goes wrong without a code of its own is input that
-// cannot be read: what a node withholds is in its report.
+// exit prints an error, in one line but where a terminal wraps it, and returns the exit code. What goes wrong without a
+// code of its own is input that cannot be read: what a node withholds is in its report.
 func exit(ctx context.Context, err error, errOut *terminal.Stream) int {
 	if err == nil {
 		return run.ExitRight

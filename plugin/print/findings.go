@@ -165,12 +165,23 @@ type blockKey struct {
 
 func (f *folder) finding(n *report.NodeReport, p *report.Path, x *report.Finding) {
 	b := &block{
-		verdict: x.VerdictOn(p), code: x.Code, subjects: setOf(x.Subject),
+		verdict: x.VerdictOn(p), code: x.Code, subjects: subjectsOf(x),
 		said:     message{x.Message, x.Predicate, x.Expected, x.Actual},
 		evidence: x.Evidence, links: x.Links,
 	}
 	b.addFix(report.Remedy{Text: x.Remedy, Commands: x.Commands})
 	f.add(n, p, b)
+}
+
+// subjectsOf is what a finding is of. A list of endpoints is taken apart: on another path it may be of some of them.
+func subjectsOf(x *report.Finding) (out set) {
+	if len(x.Endpoints) < 2 || x.Subject != strings.Join(x.Endpoints, ", ") {
+		return setOf(x.Subject)
+	}
+	for _, e := range x.Endpoints {
+		out.add(e)
+	}
+	return out
 }
 
 func (f *folder) add(n *report.NodeReport, p *report.Path, b *block) {

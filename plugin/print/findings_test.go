@@ -131,3 +131,16 @@ func TestCommandOfSeveralFindingsIsPrintedOnce(t *testing.T) {
 		t.Errorf("%d remedies, want %d: none is lost", len(b.fixes), want)
 	}
 }
+
+// An endpoint that a finding names on several paths, alone and among others, is named once.
+func TestEndpointsOfSeveralPathsAreNamedOnce(t *testing.T) {
+	of := func(endpoints ...string) report.Finding {
+		f := wrong(strings.Join(endpoints, ", "), "a rule drops it")
+		f.Endpoints = endpoints
+		return f
+	}
+	const want = "MISMATCH Code a:1, b:1, c:1\nwhy a rule drops it"
+	if got := findingsText(t, of("a:1", "b:1"), of("b:1"), of("b:1", "c:1")); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

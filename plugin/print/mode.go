@@ -16,13 +16,13 @@ import (
 func (t *text) mode() {
 	tab, verdicts, lost := t.modeTable()
 	if len(tab.rows) > 0 {
-		order := []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED", "LAST SYNC", "HEALTH", "MODE"}
+		order := []string{"CONFIGURED", "PENDING", "KUBE-PROXY", "FAILED", "LAST SYNC", "HEALTH", "MODE", "NODE"}
 		for _, leave := range order[:5] {
 			if t.Width > 0 && tab.width() > t.Width {
 				tab = tab.without(leave)
 			}
 		}
-		tab = tab.fit(t.columns, nil, append(order, "NODE")...)
+		tab = tab.fit(t.columns, nil, order...)
 		t.byVerdict(tab, verdicts)
 	}
 	t.lost(lost)

@@ -220,8 +220,8 @@ func (t *text) counts() {
 				tab = tab.withoutZeros(leave)
 			}
 		}
-		counts := []string{"WARNING", "UNKNOWN", "BY DESIGN", "MATCH", "PATHS", "MISMATCH"}
-		t.byVerdict(tab.fit(t.columns, nil, append(counts, "NODE")...), verdicts)
+		tab = tab.fit(t.columns, nil, "WARNING", "UNKNOWN", "BY DESIGN", "MATCH", "PATHS", "MISMATCH", "NODE")
+		t.byVerdict(tab, verdicts)
 	}
 	if quiet > 0 {
 		t.Linef("… and %s on which nothing is wrong", plaintext.Plural(quiet, "more node"))

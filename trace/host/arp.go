@@ -90,7 +90,7 @@ func (n *Network) arpUnroutable(dev string, address, asker netip.Addr) (why stri
 	return "", true
 }
 
-// answersNone is the mode of arp_ignore in which no address is told.
+// answersNone is the mode of arp_ignore in which no request is answered.
 const answersNone = 8
 
 // Unused says why the node takes no packets for any IPv6 address that it has on an interface beside those of the link:
@@ -194,7 +194,7 @@ func (n *Network) arpIgnored(mode int, dev string, target, asker netip.Addr) (wh
 	case mode == 3:
 		return "", !host // it depends on route_localnet, too
 	case mode == answersNone:
-		return "no address is told", true
+		return "no request is answered", true
 	}
 	return "", true
 }

@@ -279,12 +279,19 @@ func (w *worker) forOthers(job *pathJob, first *report.Path) []judged {
 		g.path.Origin.Pods = g.pods
 		g.path.Findings = append(g.path.Findings, w.finding(issue{
 			code: DiffersByPod, subject: nameOfOrigin(&g.path.Origin), predicate: true,
-			message: "is one of " + number(len(g.pods), "pod") + " of the node for which this was found (" + cut(g.pods, 4) +
-				"); other pods of the node have another result",
+			message: foundFor(g.pods) + "; other pods of the node have another result",
 		}))
 		out = append(out, judged{g.path, false})
 	}
 	return out
+}
+
+// foundFor says of a pod that it is one of those for which a path holds.
+func foundFor(pods []string) string {
+	if len(pods) == 1 {
+		return "is the only pod of the node for which this was found"
+	}
+	return "is one of " + number(len(pods), "pod") + " of the node for which this was found (" + cut(pods, 4) + ")"
 }
 
 // sampleOnly is the path of a sample of which nothing is claimed for the pods that it stands for.

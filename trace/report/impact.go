@@ -209,6 +209,8 @@ func originKey(p *Path) string {
 	switch {
 	case o.Kind == "node":
 		return "%s itself"
+	case o.Kind == "pod" && len(o.Pods) == 1:
+		return "pod " + strings.ReplaceAll(o.Pods[0], "%", "")
 	case o.Kind == "pod" && len(o.Pods) > 0:
 		return count(len(o.Pods), "pod") + " of %s"
 	case o.Kind == "pod" && !o.Sample && o.Pod != "":

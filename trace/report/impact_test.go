@@ -129,3 +129,34 @@ func TestImpact(t *testing.T) {
 		}
 	}
 }
+
+// One pod of a node is named, where a path is of that pod alone.
+func TestImpactNamesTheOnlyPod(t *testing.T) {
+	dropped := []Outcome{{Action: "Drop", Share: 1}}
+	for want, pods := range map[string][]string{
+		"all connections to shop/web from pod shop/client hang: dropped":    {"shop/client"},
+		"all connections to shop/web from 2 pods of worker-1 hang: dropped": {"shop/client", "shop/other"},
+	} {
+		p := pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.1.9", Sample: true, Pods: pods}, dropped)
+		r := &Report{
+			Kind: KindTrace, Verdict: Mismatch, Service: &ServiceInfo{Namespace: "shop", Name: "web"},
+			Nodes: []NodeReport{{Node: "worker-1", Paths: []Path{p}}},
+		}
+		if got := Impact(r); got != want {
+			t.Errorf("%v: got %q", pods, got)
+		}
+	}
+}
+
+// A report of paths that could not be judged has a finding to read about, too: that which says why.
+func TestWorstOfWhatIsUnknown(t *testing.T) {
+	note := Finding{Code: "RuleNotEvaluated", Severity: Info}
+	unknown := pathOf(Unknown, Origin{Kind: "pod", Sample: true}, nil, note)
+	right := pathOf(Match, Origin{Kind: "node"}, nil, Finding{Code: "MTUTooSmall", Severity: Info})
+	for want, paths := range map[string][]Path{"RuleNotEvaluated": {right, unknown}, "": {right}} {
+		r := &Report{Nodes: []NodeReport{{Paths: paths}}}
+		if got := r.Worst(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -27,8 +27,8 @@ func link(findings []Finding) {
 	}
 }
 
-// Worst returns the code of the finding to read about first: of the worst severity the first one; "" where there is
-// neither an error nor a warning.
+// Worst returns the code of the finding to read about first: of the worst severity the first one, else the first one
+// for which a path is Unknown; "" where there is neither.
 func (r *Report) Worst() string {
 	for _, severity := range []Severity{Error, Warn} {
 		for i := range r.Nodes {
@@ -40,6 +40,15 @@ func (r *Report) Worst() string {
 			}
 			if code := firstOf(n.Findings, severity); code != "" {
 				return code
+			}
+		}
+	}
+	for i := range r.Nodes {
+		for k := range r.Nodes[i].Paths {
+			if p := &r.Nodes[i].Paths[k]; p.Verdict == Unknown {
+				if code := firstOf(p.Findings, Info); code != "" {
+					return code
+				}
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
-// metaName is the file that says which program made a snapshot, and when. An archive of this program begins with it; one
-// that tar made of a directory has it anywhere.
+// metaName is the file that says which program made a snapshot, and when. An archive of this program begins with it;
+// one that tar made of a directory has it anywhere.
 const metaName = "snapshot.json"
 
 // maxMeta is how many bytes that file may have.

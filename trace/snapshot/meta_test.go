@@ -66,8 +66,8 @@ func TestMeta(t *testing.T) {
 	}
 }
 
-// Of an archive that tar has made of a directory, and of a directory with that of the snapshot in it, the time is known,
-// too: it was said that the snapshot does not say when it was made.
+// Of an archive that tar has made of a directory, and of a directory with that of the snapshot in it, the time is
+// known, too: it was said that the snapshot does not say when it was made.
 func TestMetaOfArchivesMadeByHand(t *testing.T) {
 	want := Meta{Version: Version, CreatedAt: time.Date(2026, 11, 20, 19, 38, 0, 0, time.UTC), Tool: "a tool"}
 	outer := t.TempDir()

@@ -21,7 +21,8 @@ func (f *follower) answer() report.Segment {
 		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
 			"endpoint's node")
 	}
-	var back *netfilter.Packet // as it leaves the endpoint's node
+	var back *netfilter.Packet     // as it leaves the endpoint's node
+	out := ""                      // the interface by which the endpoint sends it
 	by := f.arrival.end.Packet.Out // which the answer comes to the node by
 	if f.inPod != nil {
 		pod := f.podState()
@@ -44,7 +45,7 @@ func (f *follower) answer() report.Segment {
 			s.Message = theAnswer + s.Message
 			return s
 		}
-		by = cmp.Or(in, by)
+		by, out = cmp.Or(in, by), sent.Packet.Out
 	} else if f.arrival.end.End != netfilter.Delivered {
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
 			"the pod's return route was not read")
@@ -69,7 +70,7 @@ func (f *follower) answer() report.Segment {
 		if s, lost := f.blackHole(p, nil); lost {
 			return s
 		}
-		back = p
+		back, out = p, cmp.Or(out, p.Out)
 		x := f.cross(f.node, f.Client, p, f.to.At.Port())
 		s, from := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 		if s.Verdict != report.SegmentRight {
@@ -80,6 +81,9 @@ func (f *follower) answer() report.Segment {
 		in = from
 	} else if f.end.End != netfilter.Delivered {
 		in = by
+	}
+	if s, lost := f.answerHops(out); lost {
+		return s
 	}
 	return f.backAtClient(in, back)
 }

@@ -127,6 +127,9 @@ func (f *follower) toPod(place string) report.Segment {
 	if s, ok := v.entersPod(&f.arrival.end.Packet, f.to.At.Addr(), why); !ok {
 		return s
 	}
+	if s, lost := f.requestHops(place); lost {
+		return s
+	}
 	hole := f.endpointHole
 	if f.sameNode() {
 		hole = func() (report.Segment, bool) { return f.clientHole(segment) }

@@ -98,6 +98,18 @@ var furtherFaults = []fault{
 	lostAnswer("the node has a TTL of 1", "node2 sysctl -qw net.ipv4.ip_default_ttl=1").hostNetwork(),
 	trap("a TTL of 3 is enough", "client sysctl -qw net.ipv4.ip_default_ttl=3",
 		"endpoint sysctl -qw net.ipv4.ip_default_ttl=3").overVXLAN(),
+	unknownAt("one of the next hops of the answer is another router", report.SegmentAnswer,
+		"node2 ip route replace 10.244.1.0/24 nexthop via 192.168.50.1 weight 1 nexthop via 192.168.61.2 weight 200").
+		saying("192.168.61.2"),
+	unknownAt("one of the next hops of the client's node is another router", report.SegmentNetwork,
+		"node1 ip route replace 10.244.2.0/24 nexthop via 192.168.50.2 weight 1 nexthop via 192.168.60.2 weight 200").
+		saying("192.168.60.2"),
+	unknownAt("one of two links between the nodes drops", report.SegmentEndpointNode, append(slices.Clip(twoLinks),
+		"node1 ip route replace 10.244.2.0/24 nexthop via 192.168.50.2 weight 1 nexthop via 192.168.70.2 weight 200",
+		"node2 iptables-nft -A FORWARD -i eth2 -j DROP")...).saying("the route has 2 next hops"),
+	trap("two links between the nodes", append(slices.Clip(twoLinks),
+		"node1 ip route replace 10.244.2.0/24 nexthop via 192.168.50.2 nexthop via 192.168.70.2",
+		"node2 ip route replace 10.244.1.0/24 nexthop via 192.168.50.1 nexthop via 192.168.70.1")...),
 	trap("the next hop is another address of the other node, which its interface answers for",
 		"node1 ip route replace 10.244.2.0/24 via 192.168.61.1 dev eth0 onlink"),
 	trap("the pods are on the link, and the other node answers for them", "node1 ip route replace 10.244.2.0/24 dev eth0",
@@ -119,4 +131,10 @@ var otherInterface = []string{
 	"node2 ip addr add 192.168.50.22/24 dev eth9",
 	"node1 ip neigh replace 192.168.50.2 lladdr 02:00:00:00:09:09 dev br0 nud permanent",
 	"node1 ip route add 10.244.2.0/24 via 192.168.50.2",
+}
+
+// twoLinks is a second link between the nodes.
+var twoLinks = []string{
+	"node1 ip link add eth2 type veth peer name eth2 netns @node2", "node1 ip addr add 192.168.70.1/24 dev eth2",
+	"node1 ip link set eth2 up", "node2 ip addr add 192.168.70.2/24 dev eth2", "node2 ip link set eth2 up",
 }

@@ -15,7 +15,7 @@ import (
 // sysctls are the settings that decide on Service traffic, as patterns below /proc/sys/net.
 var sysctls = []string{
 	"ipv4/ip_forward", "ipv4/ip_nonlocal_bind", "ipv4/ip_local_port_range", "ipv4/ip_local_reserved_ports",
-	"ipv4/fwmark_reflect", "ipv4/tcp_fwmark_accept",
+	"ipv4/fwmark_reflect", "ipv4/tcp_fwmark_accept", "ipv4/ip_default_ttl", "ipv6/conf/*/hop_limit",
 	"ipv4/conf/*/forwarding", "ipv4/conf/*/rp_filter", "ipv4/conf/*/route_localnet", "ipv4/conf/*/accept_local",
 	"ipv4/conf/*/src_valid_mark", "ipv4/conf/*/arp_ignore", "ipv4/conf/*/arp_filter",
 	"ipv4/conf/all/arp_announce", "ipv4/conf/*/proxy_arp",

@@ -21,7 +21,6 @@ func (f *follower) answer() report.Segment {
 		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
 			"endpoint's node")
 	}
-	var back *netfilter.Packet // as it leaves the endpoint's node
 	by := f.arrival.end.Packet.Out // which the answer comes to the node by
 	if f.inPod != nil {
 		pod := f.podState()
@@ -39,17 +38,26 @@ func (f *follower) answer() report.Segment {
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
 			largest: f.largest(), beside: besideOf(f.node, hopOf(&sent.Packet)),
 		}
-		s, in, ok := v.leavesPod(&sent.Packet)
-		if !ok {
-			s.Message = theAnswer + s.Message
-			return s
-		}
-		by = cmp.Or(in, by)
-	} else if f.arrival.end.End != netfilter.Delivered {
+		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment {
+			way := *v
+			s, in, ok := way.leavesPod(p)
+			if !ok {
+				s.Message = theAnswer + s.Message
+				return s
+			}
+			return f.answerAtNode(cmp.Or(in, by), p.Out)
+		})
+	}
+	if f.arrival.end.End != netfilter.Delivered {
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
 			"the pod's return route was not read")
 	}
-	in := ""
+	return f.answerAtNode(by, "")
+}
+
+// answerAtNode judges the answer from the endpoint's node on, to which it comes by an interface. out is that by which
+// the endpoint's pod has sent it; "" where it has the node's network namespace.
+func (f *follower) answerAtNode(by, out string) report.Segment {
 	if !f.sameNode() {
 		a := f.arrival
 		place := nodePlace(f.node.Name)
@@ -62,26 +70,38 @@ func (f *follower) answer() report.Segment {
 		if bad = f.goesOn(f.node.State, a, by, &sent); bad != nil {
 			return f.lostAt(bad, f.node.State, place)
 		}
-		p := &sent.Packet
-		if s, lost := f.otherWay(p); lost {
-			return s
-		}
-		if s, lost := f.blackHole(p, nil); lost {
-			return s
-		}
-		back = p
-		x := f.cross(f.node, f.Client, p, f.to.At.Port())
-		s, from := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
-		if s.Verdict != report.SegmentRight {
-			s.Segment = segment
-			s.Message = theAnswer + s.Message
-			return s
-		}
-		in = from
-	} else if f.end.End != netfilter.Delivered {
+		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment { return f.answerLeaves(p, out) })
+	}
+	in := ""
+	if f.end.End != netfilter.Delivered {
 		in = by
 	}
-	return f.backAtClient(in, back)
+	if s, lost := f.answerHops(out); lost {
+		return s
+	}
+	return f.backAtClient(in, nil)
+}
+
+// answerLeaves judges the answer from where it leaves the endpoint's node on. out is the interface by which the
+// endpoint sends it; "" for that of the node.
+func (f *follower) answerLeaves(p *netfilter.Packet, out string) report.Segment {
+	if s, lost := f.otherWay(p); lost {
+		return s
+	}
+	if s, lost := f.blackHole(p, nil); lost {
+		return s
+	}
+	x := f.cross(f.node, f.Client, p, f.to.At.Port())
+	s, in := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
+	if s.Verdict != report.SegmentRight {
+		s.Segment = report.SegmentAnswer
+		s.Message = theAnswer + s.Message
+		return s
+	}
+	if s, lost := f.answerHops(cmp.Or(out, p.Out)); lost {
+		return s
+	}
+	return f.backAtClient(in, p)
 }
 
 // keptAnswer is what stands against an answer that a namespace gives to its own sockets, which know nothing of the
@@ -152,7 +172,7 @@ func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segmen
 		}
 	}
 	if f.Outside {
-		return f.leaves(&sent.Packet)
+		return byEveryWay(&sent, f.leaves)
 	}
 	if f.Pod == "" {
 		return right(segment, nodePlace(f.Client.Name), "back at the client, from %s", f.Start.Packet.Dst)

@@ -114,8 +114,12 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 				continue
 			}
 			seen = append(seen, like)
-			f := &follower{Connection: c, to: e, end: end, fromPod: out}
-			merged = worseOf(merged, f.segments())
+			var lists [][]report.Segment
+			for _, way := range waysOf(end) {
+				f := &follower{Connection: c, to: e, end: &way, fromPod: out}
+				lists = append(lists, f.segments())
+			}
+			merged = worseOf(merged, mergedWays(lists))
 		}
 		segments = append(segments, merged...)
 	}

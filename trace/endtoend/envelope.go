@@ -36,7 +36,6 @@ func (e *envelope) to(end netip.Addr) string {
 func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	arrival netfilter.Packet, s report.Segment, ok bool,
 ) {
-	const segment = report.SegmentNetwork
 	src := e.src
 	if !src.IsValid() {
 		src = netfilter.SourceFor(x.from.Host, e.proto, netip.AddrPortFrom(end, e.port))
@@ -55,7 +54,24 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	if bad != nil {
 		return arrival, x.outerLost(bad, place, x.from, e, end), false
 	}
-	by := x.cross(x.from, x.to, &sent.Packet, e.port)
+	for _, way := range waysOf(&sent) {
+		if arrival, s, ok = x.outerBy(place, e, end, &way.Packet); !ok {
+			if len(sent.Ways) > 0 && s.Verdict == report.SegmentWrong {
+				s = inPart(s, 1+len(sent.Ways))
+			}
+			return arrival, s, false
+		}
+	}
+	return arrival, s, true
+}
+
+// outerBy is outer for what has left the first node.
+func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netfilter.Packet) (
+	arrival netfilter.Packet, s report.Segment, ok bool,
+) {
+	const segment = report.SegmentNetwork
+	family := sent.Family
+	by := x.cross(x.from, x.to, sent, e.port)
 	switch {
 	case by.out == x.out:
 		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
@@ -71,7 +87,7 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
 	}
 	arrival = netfilter.Packet{
-		Family: family, Proto: e.proto, Src: sent.Packet.Src, Dst: end, DstPort: e.port, In: x.to.Host.DevOf(end),
+		Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: x.to.Host.DevOf(end),
 	}
 	if s, dead := lifeless(x.from, by.out, place); dead {
 		return arrival, s, false
@@ -79,9 +95,9 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	if s, dead := lifeless(x.to, arrival.In, place); dead {
 		return arrival, s, false
 	}
-	res = x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
+	res := x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
 		netfilter.Options{Enters: by.hop == end})
-	if _, bad = x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
+	if _, bad := x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Delivered && o.Packet.DstPort == e.port
 	}); bad != nil {
 		return arrival, x.outerLost(bad, place, x.to, e, end), false

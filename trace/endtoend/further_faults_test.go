@@ -89,4 +89,52 @@ var furtherFaults = []fault{
 	lostAnswer("the endpoint's pod has the client's address itself", "endpoint ip addr add 10.244.1.5/32 dev lo").
 		saying("pod shop/web itself").sharing(),
 	trap("the client's pod has the endpoint's address, too", "client ip addr add 10.244.2.9/32 dev lo").sharing(),
+	lostAt("the client's pod has a TTL of 1", report.SegmentNetwork, endtoend.EndpointNodeDrops,
+		"client sysctl -qw net.ipv4.ip_default_ttl=1").saying("net/ipv4/ip_default_ttl=1 (pod shop/client)"),
+	lostAt("the client's pod has a TTL of 2", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
+		"client sysctl -qw net.ipv4.ip_default_ttl=2").saying("two nodes").overVXLAN(),
+	lostAnswer("the endpoint's pod has a TTL of 2", "endpoint sysctl -qw net.ipv4.ip_default_ttl=2").
+		saying("(pod shop/web)"),
+	lostAnswer("the node has a TTL of 1", "node2 sysctl -qw net.ipv4.ip_default_ttl=1").hostNetwork(),
+	trap("a TTL of 3 is enough", "client sysctl -qw net.ipv4.ip_default_ttl=3",
+		"endpoint sysctl -qw net.ipv4.ip_default_ttl=3").overVXLAN(),
+	unknownAt("one of the next hops of the answer is another router", report.SegmentAnswer,
+		"node2 ip route replace 10.244.1.0/24 nexthop via 192.168.50.1 weight 1 nexthop via 192.168.61.2 weight 200").
+		saying("192.168.61.2"),
+	unknownAt("one of the next hops of the client's node is another router", report.SegmentNetwork,
+		"node1 ip route replace 10.244.2.0/24 nexthop via 192.168.50.2 weight 1 nexthop via 192.168.60.2 weight 200").
+		saying("192.168.60.2"),
+	unknownAt("one of two links between the nodes drops", report.SegmentEndpointNode, append(slices.Clip(twoLinks),
+		"node1 ip route replace 10.244.2.0/24 nexthop via 192.168.50.2 weight 1 nexthop via 192.168.70.2 weight 200",
+		"node2 iptables-nft -A FORWARD -i eth2 -j DROP")...).saying("the route has 2 next hops"),
+	trap("two links between the nodes", append(slices.Clip(twoLinks),
+		"node1 ip route replace 10.244.2.0/24 nexthop via 192.168.50.2 nexthop via 192.168.70.2",
+		"node2 ip route replace 10.244.1.0/24 nexthop via 192.168.50.1 nexthop via 192.168.70.1")...),
+	trap("the next hop is another address of the other node, which its interface answers for",
+		"node1 ip route replace 10.244.2.0/24 via 192.168.61.1 dev eth0 onlink"),
+	trap("the pods are on the link, and the other node answers for them", "node1 ip route replace 10.244.2.0/24 dev eth0",
+		"node2 sysctl -qw net.ipv4.conf.eth0.proxy_arp=1"),
+	trap("frames go to another interface of the other node", otherInterface...),
+	lostAt("frames go to another interface of the other node, which filters strictly", report.SegmentEndpointNode,
+		endtoend.EndpointNodeDrops, append(slices.Clip(otherInterface), "node2 sysctl -qw net.ipv4.conf.eth9.rp_filter=1")...).
+		saying("by eth9").undoneBy("node1 ip link del br0", "node1 ip addr add 192.168.50.1/24 dev eth0",
+		"node1 ip link set eth0 up", "node1 ip link del eth9"),
+}
+
+// otherInterface is a second link of the endpoint's node in the same network, by which it answers ARP for the address of
+// the first one.
+var otherInterface = []string{
+	"node1 ip link add br0 type bridge", "node1 ip link set br0 up", "node1 ip addr del 192.168.50.1/24 dev eth0",
+	"node1 ip link set eth0 master br0", "node1 ip addr add 192.168.50.1/24 dev br0",
+	"node1 ip link add eth9 type veth peer name eth9 netns @node2", "node1 ip link set eth9 master br0",
+	"node1 ip link set eth9 up", "node2 ip link set eth9 address 02:00:00:00:09:09", "node2 ip link set eth9 up",
+	"node2 ip addr add 192.168.50.22/24 dev eth9",
+	"node1 ip neigh replace 192.168.50.2 lladdr 02:00:00:00:09:09 dev br0 nud permanent",
+	"node1 ip route add 10.244.2.0/24 via 192.168.50.2",
+}
+
+// twoLinks is a second link between the nodes.
+var twoLinks = []string{
+	"node1 ip link add eth2 type veth peer name eth2 netns @node2", "node1 ip addr add 192.168.70.1/24 dev eth2",
+	"node1 ip link set eth2 up", "node2 ip addr add 192.168.70.2/24 dev eth2", "node2 ip link set eth2 up",
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -51,6 +52,9 @@ func (f *follower) network() report.Segment {
 			why = "it was not collected"
 		}
 		return unknown(segment, place, "", "", "the node %s was not read: %s", f.to.Node, why)
+	}
+	if s, lost := f.firstHop(nodePlace(f.Client.Name)); lost {
+		return s
 	}
 	p := &f.end.Packet
 	x := f.cross(f.Client, f.node, p, p.DstPort)
@@ -125,6 +129,9 @@ var direct = map[string]bool{"": true, "veth": true, "bond": true, "vlan": true,
 func (x *crossing) direct(place string) (s report.Segment, in string) {
 	const segment = report.SegmentNetwork
 	in = x.to.Host.DevOf(x.hop)
+	if dev := x.answered(in); dev != "" {
+		in = dev
+	}
 	if in == "" {
 		if x.to.Host.Addresses() == nil {
 			return unknown(segment, place, x.to.Name, "ip addr", "the addresses of %s were not read (%s)", x.to.Name,
@@ -144,6 +151,32 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 		return s, in
 	}
 	return right(segment, place, "without a tunnel, by %s to %s (%s of %s)", x.out, x.hop, in, x.to.Name), in
+}
+
+// answered is the other node's interface that has the link-layer address which frames for the next hop go to: the
+// kernel answers ARP for an address of another interface of its own, and for others (arp_process in net/ipv4/arp.c), and
+// takes packets by whichever interface their frames come to. "" where it is not one alone, or that of the address.
+func (x *crossing) answered(own string) string {
+	e, there := x.from.Host.Neighbour(x.out, x.hop)
+	if !there || e.MAC == "" || e.Failed || strings.EqualFold(e.MAC, x.to.Host.MAC(own)) {
+		return ""
+	}
+	has := func(h *host.Network) (devs []string) {
+		for _, d := range h.Devs() {
+			if strings.EqualFold(h.MAC(d), e.MAC) {
+				devs = append(devs, d)
+			}
+		}
+		return devs
+	}
+	devs := has(x.to.Host)
+	if len(devs) != 1 || len(has(x.from.Host)) > 0 || x.to.Host.Master(devs[0]) != "" {
+		return ""
+	}
+	if kind, known := x.to.Host.Kind(devs[0]); !known || !direct[kind] {
+		return ""
+	}
+	return devs[0]
 }
 
 func (x *crossing) traceroute() string {

@@ -124,7 +124,17 @@ func (f *follower) toPod(place string) report.Segment {
 		noRoute: EndpointNodeNoRoute, largest: f.largest(),
 	}
 	_, why := podOf(f.node, f.to.Pod)
-	if s, ok := v.entersPod(&f.arrival.end.Packet, f.to.At.Addr(), why); !ok {
+	s := byEveryWay(&f.arrival.end, func(p *netfilter.Packet) report.Segment {
+		way := *v
+		if s, ok := way.entersPod(p, f.to.At.Addr(), why); !ok {
+			return s
+		}
+		return right(segment, place, "forwarded to the pod's interface %s", way.end)
+	})
+	if s.Verdict != report.SegmentRight {
+		return s
+	}
+	if s, lost := f.requestHops(place); lost {
 		return s
 	}
 	hole := f.endpointHole
@@ -134,5 +144,5 @@ func (f *follower) toPod(place string) report.Segment {
 	if s, lost := hole(); lost {
 		return s
 	}
-	return right(segment, place, "forwarded to the pod's interface %s", v.end)
+	return s
 }

@@ -91,15 +91,19 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
 		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, hopOf(&end.Packet)),
 	}
-	s, in, ok := v.leavesPod(&end.Packet)
-	if !ok {
-		return s, out
-	}
-	if own := c.Start.Packet.In; in != "" && own != "" && !netfilter.IsUnknown(own) && in != own {
-		return unknown(segment, place, c.Client.Name, get,
-			"the pod sends by %s, which comes in to the node by %s, and the path is judged for %s", end.Packet.Out, in, own), out
-	}
-	return right(segment, place, "from %s by %s%s", end.Packet.Src, end.Packet.Out, via(end.Packet.NextHop)), out
+	s := byEveryWay(&end, func(p *netfilter.Packet) report.Segment {
+		way := *v
+		s, in, ok := way.leavesPod(p)
+		if !ok {
+			return s
+		}
+		if own := c.Start.Packet.In; in != "" && own != "" && !netfilter.IsUnknown(own) && in != own {
+			return unknown(segment, place, c.Client.Name, get, "the pod sends by %s, which comes in to the node by %s, and the "+
+				"path is judged for %s", p.Out, in, own)
+		}
+		return right(segment, place, "from %s by %s%s", p.Src, p.Out, via(p.NextHop))
+	})
+	return s, out
 }
 
 // besideOf is what was read of a pod of a node that has an address; nil for none.

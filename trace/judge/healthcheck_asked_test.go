@@ -5,6 +5,7 @@ package judge
 import (
 	"bytes"
 	"net/netip"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -110,6 +111,28 @@ func TestHealthCheckSegments(t *testing.T) {
 			name: "it listens at loopback", verdict: wrong, code: HealthCheckNotServed,
 			has: "kube-proxy listens at 127.0.0.1:31000 alone, and load balancers ask 10.77.0.11:31000",
 			do:  func(w *capturedNode) { w.replace("listen.txt", "0.0.0.0:31000", "127.0.0.1:31000", ":31000") },
+		},
+		{
+			name: "answers behind the first one are dropped", verdict: wrong, code: HealthCheckBlocked,
+			has: "does not leave the node",
+			do: func(w *capturedNode) {
+				w.first(v4, "filter", "OUTPUT", "-p tcp -m tcp --sport 31000 ! --tcp-flags SYN SYN -j DROP")
+			},
+		},
+		{
+			name: "only what begins a connection is let in", verdict: wrong, code: HealthCheckBlocked,
+			has: "does not get to kube-proxy",
+			do: func(w *capturedNode) {
+				w.first(v4, "filter", "INPUT", "-p tcp -m tcp --dport 31000 -m conntrack ! --ctstate NEW -j DROP")
+			},
+		},
+		{
+			name: "kube-proxy is stopped", verdict: wrong, code: HealthCheckNotServed,
+			has: "which listens at port 31000, is stopped",
+			do: func(w *capturedNode) {
+				pid := regexp.MustCompile(`:31000 .*pid=(\d+)`).FindSubmatch(w.files["listen.txt"])
+				w.files[snapshot.StoppedFile] = []byte(string(pid[1]) + " T kube-proxy\n")
+			},
 		},
 		{
 			name: "a rule drops some packets", verdict: unknown, has: "it is not known whether packets arrive: it depends on",

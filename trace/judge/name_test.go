@@ -225,6 +225,26 @@ func TestNames(t *testing.T) {
 			codes: DNSServerUnreachable, do: local("169.254.20.10", ""), has: "nothing listens there at port 53 of UDP",
 		},
 		{
+			name: "the node's DNS cache is stopped", conf: kubeletDNS + "169.254.20.10", verdict: wrong,
+			codes: DNSServerUnreachable, has: "process node-cache (7), which listens at 169.254.20.10:53, is stopped",
+			do: func(w *nameCase) {
+				local("169.254.20.10", both)(w)
+				w.files[snapshot.StoppedFile] = []byte("7 T node-cache\n")
+			},
+		},
+		{
+			name: "the node drops the answers of its DNS cache", conf: kubeletDNS + "169.254.20.10", verdict: wrong,
+			codes: DNSServerUnreachable, has: "the answer: dropped by filter OUTPUT",
+			do: func(w *nameCase) {
+				local("169.254.20.10", both)(w)
+				w.first(v4, "filter", "OUTPUT", "-p udp -m udp --sport 53 -j DROP")
+			},
+		},
+		{
+			name: "a server that both libraries pass over", conf: "search svc.cluster.local\n nameserver " + nameServer,
+			verdict: wrong, codes: DNSServerUnreachable, has: "resolv.conf names no server",
+		},
+		{
 			name: "no server, and none in the pod", conf: "search shop.svc.cluster.local\n", verdict: wrong,
 			codes: DNSServerUnreachable, has: "resolv.conf names no server",
 		},

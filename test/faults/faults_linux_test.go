@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 	short := slices.Concat(
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
-		fieldFaults(), onwardFaults(), secondLinkFaults(), attackFaults(),
+		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 	)
 	long := slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),

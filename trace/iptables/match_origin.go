@@ -50,7 +50,10 @@ func packetType(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()
 	unicast := op.Is(arg == "unicast")
 	return func(c *netfilter.Context) truth {
-		if c.Packet.Dst.IsMulticast() {
+		switch {
+		case c.Packet.Resolves() && c.Packet.Dst.IsMulticast() && !c.Packet.Local:
+			return op.Is(arg == "multicast") // it goes to a group's link-layer address (eth_type_trans)
+		case c.Packet.Dst.IsMulticast():
 			return maybe
 		}
 		return unicast

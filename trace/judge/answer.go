@@ -322,9 +322,19 @@ func (p *pathCase) answerRefused(end *netfilter.Outcome, in string, certain bool
 // astray says why an endpoint's answer may not come back to the node: a rule has given the packet a source that is not
 // the node's own address, and no pod network of it has. From another node the answer goes wherever the routes there
 // lead. A pod on a bridge of the node sends it by the node, but for a source in the bridge's subnet, which it takes for
-// a neighbour.
+// a neighbour. Nor may it come back where the node does not have the address that the Node has in the API.
 func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	pkt := &end.Packet
+	if end.End == netfilter.Sent && !p.local(pkt.Dst) {
+		if own := p.internalIP(pkt.Dst.Is4()); own.IsValid() {
+			if dev, _ := p.net.HasAddress(own); dev == "" && p.net.Addresses() != nil {
+				return &netfilter.Uncertain{
+					What: "the way that they take", Why: "no interface of the node has the Node's address " + own.String() +
+						", which other nodes send answers to, and those to its pods",
+				}
+			}
+		}
+	}
 	if end.End != netfilter.Sent || !pkt.SNAT || !pkt.Src.IsValid() || pkt.Src == pkt.OrigSrc {
 		return nil
 	}

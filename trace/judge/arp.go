@@ -62,8 +62,15 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 				why = p.unanswered6(h)
 			}
 			evidence := say(why)
-			if rule := p.silenced(h); why == "" && rule.Chain != nil && p.verdict != report.Mismatch {
-				is.where, evidence = rule, []report.Evidence{cite(rule)}
+			if rule, unsure := p.silenced(h); why == "" && p.verdict != report.Mismatch {
+				switch {
+				case rule.Chain != nil:
+					is.where, evidence = rule, []report.Evidence{cite(rule)}
+				case unsure != nil:
+					is.message = "a host that asks for the node's link-layer address there may get no reply: connections work only " +
+						"while it has the address from elsewhere"
+					is.where, evidence = unsure.Where, append(evidenceOf(unsure), say(unsure.Why)...)
+				}
 			}
 			if len(evidence) == 0 {
 				continue
@@ -155,17 +162,24 @@ func (p *pathCase) unanswered6(h hop) string {
 }
 
 // silenced returns the rule that drops the questions of a neighbour for the node's link-layer address, or the answers;
-// the zero Ref for none, and where that is not certain.
-func (p *pathCase) silenced(h hop) netfilter.Ref {
+// the zero Ref for none, and where that is not certain: then why, unless the kernel knows the neighbour, which has asked
+// or answered before.
+func (p *pathCase) silenced(h hop) (netfilter.Ref, *netfilter.Uncertain) {
 	if !p.asksFor(h.dev) {
-		return netfilter.Ref{}
+		return netfilter.Ref{}, nil
 	}
-	for _, r := range asksOf(h) {
-		if x := p.passes(r); x.lost != nil {
-			return x.lost.Where
+	var unsure *netfilter.Uncertain
+	for _, r := range p.asksOf(h) {
+		x := p.passes(r)
+		if x.lost != nil {
+			return x.lost.Where, nil
+		}
+		if e, has := p.net.Neighbour(h.dev, h.ip); unsure == nil && len(x.unsure) > 0 && p.net.HasNeighbours() &&
+			(!has || e.Failed) {
+			unsure = &x.unsure[0]
 		}
 	}
-	return netfilter.Ref{}
+	return netfilter.Ref{}, unsure
 }
 
 // ownAgain are the commands that restore the local routes of an interface's addresses which have none.

@@ -113,7 +113,7 @@ func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 	if o.to == netip.AddrPortFrom(f.Address, f.Port) && o.byOwner == program {
 		o.to = netip.AddrPort{} // it was translated to itself, for IPVS, which has not taken it
 	}
-	if r.Packet.SNAT {
+	if p := &r.Packet; p.SNAT && (p.Src != p.Dst || !p.Src.IsValid()) { // else the endpoint gets its own address as source
 		o.masq = true
 		if n.ownerOf(r.Packet.SNATBy) == others {
 			o.masqBy = r.Packet.SNATBy

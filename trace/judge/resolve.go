@@ -132,14 +132,28 @@ func (p *pathCase) asks(h hop, again bool) [2]netfilter.Resolution {
 	}
 }
 
-// asksOf are those by which a neighbour finds the node's: which address it asks for is not known.
-func asksOf(h hop) [2]netfilter.Resolution {
+// asksOf are those by which a neighbour finds the node's: which address it asks for is known where the node has one there
+// beside that of the link. A question of IPv6 goes to a group.
+func (p *pathCase) asksOf(h hop) [2]netfilter.Resolution {
 	from := h.ip
 	if !from.Is4() {
 		from = netip.Addr{} // another router asks from an address of the link
 	}
+	var to netip.Addr
+	for _, a := range p.net.AddressesOn(h.dev) {
+		if a.Is4() != h.ip.Is4() || a.IsLinkLocalUnicast() {
+			continue
+		}
+		if to.IsValid() {
+			to = netip.Addr{}
+			break
+		}
+		if to = a; !a.Is4() {
+			to = solicited(a)
+		}
+	}
 	return [2]netfilter.Resolution{
-		{Dev: h.dev, Neighbour: h.ip, Src: from},
+		{Dev: h.dev, Neighbour: h.ip, Src: from, Dst: to},
 		{Dev: h.dev, Neighbour: h.ip, Dst: from, Answer: true, Leaves: true},
 	}
 }
@@ -183,7 +197,7 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 			b.message += ", and which neighbours the kernel knows was not collected (" + snapshot.NeighbourFile + ")"
 		case valid:
 			b.message += ": the entry that there is works until the kernel asks again, some seconds after it is used next"
-		case h.ip == p.want.Origin.Address && p.passes(asksOf(h)[0]).lost == nil:
+		case h.ip == p.want.Origin.Address && p.passes(p.asksOf(h)[0]).lost == nil:
 			b.message += ": the kernel learns the client's address only when the client asks for its own"
 		default:
 			b.certain = true

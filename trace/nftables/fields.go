@@ -352,8 +352,14 @@ func codeOf(c *netfilter.Context) value {
 	return knownNumber(uint64(netfilter.FragmentationNeededCode))
 }
 
+// toGroup is the type of a frame to a group's link-layer address (PACKET_MULTICAST of uapi/linux/if_packet.h).
+const toGroup = 2
+
 // packetType: a Service's packet is for one host.
 func packetType(c *netfilter.Context) value {
+	if c.Packet.Resolves() && c.Packet.Dst.IsMulticast() && !c.Packet.Local {
+		return knownNumber(toGroup)
+	}
 	if c.Packet.Dst.IsMulticast() || c.Packet.Family == netfilter.ARP {
 		return value{blur: lowBits(8)}
 	}

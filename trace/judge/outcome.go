@@ -113,7 +113,8 @@ func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 	if o.to == netip.AddrPortFrom(f.Address, f.Port) && o.byOwner == program {
 		o.to = netip.AddrPort{} // it was translated to itself, for IPVS, which has not taken it
 	}
-	if p := &r.Packet; p.SNAT && (p.Src != p.Dst || !p.Src.IsValid()) { // else the endpoint gets its own address as source
+	if p := &r.Packet; p.SNAT && (r.End != netfilter.Sent || p.Src != p.Dst || !p.Src.IsValid()) {
+		// Else the endpoint gets its own address as the source.
 		o.masq = true
 		if n.ownerOf(r.Packet.SNATBy) == others {
 			o.masqBy = r.Packet.SNATBy

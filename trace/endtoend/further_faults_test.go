@@ -116,13 +116,14 @@ var furtherFaults = []fault{
 		"node2 sysctl -qw net.ipv4.conf.eth0.proxy_arp=1"),
 	trap("frames go to another interface of the other node", otherInterface...),
 	lostAt("frames go to another interface of the other node, which filters strictly", report.SegmentEndpointNode,
-		endtoend.EndpointNodeDrops, append(slices.Clip(otherInterface), "node2 sysctl -qw net.ipv4.conf.eth9.rp_filter=1")...).
+		endtoend.EndpointNodeDrops, append(slices.Clip(otherInterface),
+			"node2 sysctl -qw net.ipv4.conf.eth9.rp_filter=1")...).
 		saying("by eth9").undoneBy("node1 ip link del br0", "node1 ip addr add 192.168.50.1/24 dev eth0",
 		"node1 ip link set eth0 up", "node1 ip link del eth9"),
 }
 
-// otherInterface is a second link of the endpoint's node in the same network, by which it answers ARP for the address of
-// the first one.
+// otherInterface is a second link of the endpoint's node in the same network, by which it answers ARP for the
+// address of the first one.
 var otherInterface = []string{
 	"node1 ip link add br0 type bridge", "node1 ip link set br0 up", "node1 ip addr del 192.168.50.1/24 dev eth0",
 	"node1 ip link set eth0 master br0", "node1 ip addr add 192.168.50.1/24 dev br0",

@@ -10,7 +10,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// hopsOf is the TTL or hop limit of packets that a network namespace sends by an interface, with the setting (ip_select_ttl in include/net/ip.h, ip6_dst_hoplimit in net/ipv6/output_core.c); ok is false where it was not
+// hopsOf is the TTL or hop limit of packets that a network namespace sends by an interface, with the setting
+// (ip_select_ttl in include/net/ip.h, ip6_dst_hoplimit in net/ipv6/output_core.c); ok is false where it was not
 // collected.
 func hopsOf(s *nodestate.State, dev string, v4 bool) (hops int, setting string, ok bool) {
 	key := "net/ipv6/conf/" + dev + "/hop_limit"
@@ -39,8 +40,8 @@ func outOfHops(
 	if forwards > 1 {
 		counted = "two nodes on the way forward them"
 	}
-	seg = wrong(code, segment, place, "a setting of the kernel", "%s: %s sends packets with a %s of %d, and %s", what, sender,
-		field, hops, counted)
+	seg = wrong(code, segment, place, "a setting of the kernel", "%s: %s sends packets with a %s of %d, and %s", what,
+		sender, field, hops, counted)
 	return with(seg, setting+" ("+sender+")"), true
 }
 
@@ -75,8 +76,8 @@ func (f *follower) requestHops(place string) (s report.Segment, lost bool) {
 		f.Client.State, f.end.Packet.Out, v4, forwards)
 }
 
-// answerHops judges the hops of the answer where the client's node is the last that forwards it. out is the interface by
-// which the endpoint sends it.
+// answerHops judges the hops of the answer where the client's node is the last that forwards it. out is the interface
+// by which the endpoint sends it.
 func (f *follower) answerHops(out string) (s report.Segment, lost bool) {
 	from, sender, forwards := f.node.State, nodePlace(f.node.Name), 1
 	switch {

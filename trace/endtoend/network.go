@@ -154,8 +154,8 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 }
 
 // answered is the other node's interface that has the link-layer address which frames for the next hop go to: the
-// kernel answers ARP for an address of another interface of its own, and for others (arp_process in net/ipv4/arp.c), and
-// takes packets by whichever interface their frames come to. "" where it is not one alone, or that of the address.
+// kernel answers ARP for an address of another interface of its own, and for others (arp_process in net/ipv4/arp.c),
+// and takes packets by whichever interface their frames come to. "" where it is not one alone, or that of the address.
 func (x *crossing) answered(own string) string {
 	e, there := x.from.Host.Neighbour(x.out, x.hop)
 	if !there || e.MAC == "" || e.Failed || strings.EqualFold(e.MAC, x.to.Host.MAC(own)) {

@@ -233,7 +233,8 @@ func (v *veth) proxies(show string) (s report.Segment, ok bool) {
 	return with(unknown(v.segment, v.place, v.node.Name, show,
 		"%s sends by %s, which is not one of the addresses of %s, and the node has no route to it by another interface, so "+
 			"that it does not answer in its place: whether something else behind %s has it is not known", v.podPlace, v.hop,
-		v.node.Name, v.bridge()), "ip route get "+v.hop.String()+" on "+v.node.Name+": "+cmp.Or(r.Dev, "no usable route")), false
+		v.node.Name, v.bridge()), "ip route get "+v.hop.String()+" on "+v.node.Name+": "+
+		cmp.Or(r.Dev, "no usable route")), false
 }
 
 // entersPod judges how a packet that the node has sent on comes to a pod: by the pod's interface, to its link-layer

@@ -24,8 +24,8 @@ func waysOf(o *netfilter.Outcome) []netfilter.Outcome {
 	return out
 }
 
-// byEveryWay judges a packet by each way that it may leave by. What is wrong by some alone may be taken by no connection
-// that somebody sees.
+// byEveryWay judges a packet by each way that it may leave by. What is wrong by some alone may be taken by no
+// connection that somebody sees.
 func byEveryWay(o *netfilter.Outcome, judge func(p *netfilter.Packet) report.Segment) (worst report.Segment) {
 	list := waysOf(o)
 	found := make([]report.Segment, len(list))

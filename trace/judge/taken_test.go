@@ -11,8 +11,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Where the client's node has the address of an endpoint's pod, its own sockets say nothing of the pod: the fault is the
-// address alone.
+// Where the client's node has the address of an endpoint's pod, its own sockets say nothing of the pod: the fault is
+// the address alone.
 func TestATakenAddressIsOneFault(t *testing.T) {
 	const taken = "10.245.1.2"
 	c := openEnds(t)

@@ -262,6 +262,21 @@ func (n *Network) Reaches(dev string, a netip.Addr) bool {
 	return false
 }
 
+// OnlyAddress returns the address of a family that an interface has beside those of the link; the zero Addr where it has
+// none, or several.
+func (n *Network) OnlyAddress(dev string, v4 bool) (only netip.Addr) {
+	for _, i := range n.devs[dev] {
+		switch a := n.addrs[i].ip; {
+		case a.Is4() != v4 || a.IsLinkLocalUnicast():
+		case only.IsValid():
+			return netip.Addr{}
+		default:
+			only = a
+		}
+	}
+	return only
+}
+
 // HasAddress returns an interface that has an address, with the address as ip addr takes it; "" where none has it.
 func (n *Network) HasAddress(a netip.Addr) (dev string, prefix netip.Prefix) {
 	for i := range n.addrs {

@@ -326,12 +326,10 @@ func (p *pathCase) answerRefused(end *netfilter.Outcome, in string, certain bool
 func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	pkt := &end.Packet
 	if end.End == netfilter.Sent && !p.local(pkt.Dst) {
-		if own := p.internalIP(pkt.Dst.Is4()); own.IsValid() {
-			if dev, _ := p.net.HasAddress(own); dev == "" && p.net.Addresses() != nil {
-				return &netfilter.Uncertain{
-					What: "the way that they take", Why: "no interface of the node has the Node's address " + own.String() +
-						", which other nodes send answers to, and those to its pods",
-				}
+		if own := p.ownGone(pkt.Dst.Is4()); own.IsValid() {
+			return &netfilter.Uncertain{
+				What: "the way that they take", Why: "no interface of the node has the Node's address " + own.String() +
+					", which other nodes send answers to, and those to its pods",
 			}
 		}
 	}
@@ -365,6 +363,23 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	return &netfilter.Uncertain{
 		Where: pkt.SNATBy, What: "the source " + pkt.Src.String() + " that it gives packets", Why: why,
 	}
+}
+
+// ownGone is the address that the Node has in the API and no interface of the node has; the zero Addr for none.
+func (p *pathCase) ownGone(v4 bool) netip.Addr {
+	x := &p.gone[0]
+	if !v4 {
+		x = &p.gone[1]
+	}
+	if !x.asked {
+		x.asked = true
+		if own := p.internalIP(v4); own.IsValid() && p.net.Addresses() != nil {
+			if dev, _ := p.net.HasAddress(own); dev == "" {
+				x.own = own
+			}
+		}
+	}
+	return x.own
 }
 
 // nodesOwn tells whether answers to an address of the node come back as those to any other of its addresses do: the

@@ -43,24 +43,20 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
-		add := func() {
-			to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort))
-			if !slices.Contains(is.endpoints, to) {
+		named := func() { // the text is made for few
+			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
 				is.endpoints = append(is.endpoints, to)
 			}
 		}
 		for _, h := range p.hops(&p.want.Origin, end) {
 			if silent, ok := known[h]; ok {
 				if silent {
-					add()
+					named()
 				}
 				continue
 			}
 			known[h] = false
-			why := p.unanswered4(h)
-			if !h.ip.Is4() {
-				why = p.unanswered6(h)
-			}
+			why := p.silentAt(h)
 			evidence := say(why)
 			if rule, unsure := p.silenced(h); why == "" && p.verdict != report.Mismatch {
 				switch {
@@ -82,7 +78,7 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 			}
 			known[h] = true
 			is.evidence = append(is.evidence, evidence...)
-			add()
+			named()
 		}
 	}
 	if is.endpoints == nil {
@@ -124,6 +120,24 @@ func (p *pathCase) betweenPods(is issue) []issue {
 	is.remedy.Commands = append(is.remedy.Commands, p.objectAt(is.where, familyOf(p.want.Frontend))...)
 	p.verdict = report.Unknown
 	return []issue{is}
+}
+
+// silentAt is [pathCase.unanswered4] or, of IPv6, [pathCase.unanswered6].
+func (p *pathCase) silentAt(h hop) string {
+	why, known := p.silent[h]
+	if known {
+		return why
+	}
+	if h.ip.Is4() {
+		why = p.unanswered4(h)
+	} else {
+		why = p.unanswered6(h)
+	}
+	if p.silent == nil {
+		p.silent = map[hop]string{}
+	}
+	p.silent[h] = why
+	return why
 }
 
 // unanswered4 says why the node tells a neighbour none of the addresses that it has on that interface; "" where it

@@ -100,6 +100,15 @@ func (t *outcomes) add(o outcome) {
 	t.list = append(t.list, o)
 }
 
+// givenItsOwn tells whether a pod gets its own address as the source of what it is sent, which no pod answers.
+func (n *node) givenItsOwn(pkt *netfilter.Packet) bool {
+	if pkt.Src != pkt.Dst || !pkt.Src.IsValid() {
+		return false
+	}
+	own, known := n.net.Local(pkt.Dst)
+	return known && !own
+}
+
 func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 	o := outcome{
 		share: r.P, certain: r.Certain, where: r.Where, why: r.Why, route: r.Route, decided: r.By, recent: r.Packet.Recent,
@@ -113,8 +122,7 @@ func (n *node) outcomeOf(f expect.Frontend, r *netfilter.Outcome) outcome {
 	if o.to == netip.AddrPortFrom(f.Address, f.Port) && o.byOwner == program {
 		o.to = netip.AddrPort{} // it was translated to itself, for IPVS, which has not taken it
 	}
-	if p := &r.Packet; p.SNAT && (r.End != netfilter.Sent || p.Src != p.Dst || !p.Src.IsValid()) {
-		// Else the endpoint gets its own address as the source.
+	if r.Packet.SNAT && !n.givenItsOwn(&r.Packet) {
 		o.masq = true
 		if n.ownerOf(r.Packet.SNATBy) == others {
 			o.masqBy = r.Packet.SNATBy

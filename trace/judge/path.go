@@ -37,6 +37,13 @@ type worker struct {
 	}
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo map[netip.Addr][]host.Hop
+	silent map[hop]string  // why the node does not answer there; "" where it may
+	deaf   map[string]bool // of bridges: [host.Network.Deaf]
+	// gone is the Node's address of each family that no interface of the node has; the zero Addr for none.
+	gone [2]struct {
+		asked bool
+		own   netip.Addr
+	}
 	// clientPorts is what countClientPorts has found.
 	clientPorts *struct {
 		count int

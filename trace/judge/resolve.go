@@ -139,18 +139,9 @@ func (p *pathCase) asksOf(h hop) [2]netfilter.Resolution {
 	if !from.Is4() {
 		from = netip.Addr{} // another router asks from an address of the link
 	}
-	var to netip.Addr
-	for _, a := range p.net.AddressesOn(h.dev) {
-		if a.Is4() != h.ip.Is4() || a.IsLinkLocalUnicast() {
-			continue
-		}
-		if to.IsValid() {
-			to = netip.Addr{}
-			break
-		}
-		if to = a; !a.Is4() {
-			to = solicited(a)
-		}
+	to := p.net.OnlyAddress(h.dev, h.ip.Is4())
+	if to.IsValid() && !to.Is4() {
+		to = solicited(to)
 	}
 	return [2]netfilter.Resolution{
 		{Dev: h.dev, Neighbour: h.ip, Src: from, Dst: to},

@@ -128,13 +128,13 @@ func (f *follower) hole(segment string, about netfilter.Turn, dev string, stops 
 	if at.inPod() {
 		command = enter(command)
 	}
-	host, what := "the client", "requests"
+	end, what := "the client", "requests"
 	if about == netfilter.Reply {
-		host, what = "the endpoint", "answers"
+		end, what = "the endpoint", "answers"
 	}
 	s = unknown(segment, at.place, at.node, command,
 		"%s drops %s, by which %s would learn that its packets are too large for %s: %s that are larger than one packet are "+
-			"lost", by, netfilter.TooBigName(f.end.Packet.Family), host, dev, what)
+			"lost", by, netfilter.TooBigName(f.end.Packet.Family), end, dev, what)
 	s.Code, s.Evidence = PMTUBlackHole, []report.Evidence{f.Cite(by)}
 	return with(s, lines...), true
 }

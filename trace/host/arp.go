@@ -4,16 +4,17 @@ package host
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 )
 
 // AnswersARP tells whether the node answers where another host on an interface asks by ARP for one of the node's own
 // addresses, and why not, with the settings. It is what arp_process in net/ipv4/arp.c asks of the settings: arp_ignore
-// (the larger of the interface's and of all counts; inet_confirm_addr in net/ipv4/devinet.c), rp_filter, then arp_filter
-// (either of the two turns it on), by which the route to the asker has to be by the interface; arp_rcv answers on no
-// interface without ARP. known is false where that was not collected, or is not certain. A setting that is missing is
-// not taken for 0.
+// (the larger of the interface's and of all counts; inet_confirm_addr in net/ipv4/devinet.c), rp_filter, then
+// arp_filter (either of the two turns it on), by which the route to the asker has to be by the interface; arp_rcv
+// answers on no interface without ARP. known is false where that was not collected, or is not certain. A setting that
+// is missing is not taken for 0.
 func (n *Network) AnswersARP(dev string, address, asker netip.Addr) (answers bool, why string, known bool) {
 	address, asker = address.Unmap(), asker.Unmap()
 	if !address.Is4() || !asker.Is4() || n.addrs == nil {
@@ -77,8 +78,8 @@ func (n *Network) proxies(dev string) bool {
 func (n *Network) arpUnroutable(dev string, address, asker netip.Addr) (why string, known bool) {
 	q := Query{Dst: address, Src: asker, In: dev, Bare: true}
 	if l := n.Lookup(q); l.Known && l.Type != RouteLocal && (l.Unusable() || !n.proxies(dev)) {
-		return "the route to " + address.String() + " for what comes in by " + dev + " is not that of the node's own addresses" +
-			routeText(&l) + ", so that the kernel does not answer", true
+		return "the route to " + address.String() + " for what comes in by " + dev + " is not that of the node's own " +
+			"addresses" + routeText(&l) + ", so that the kernel does not answer", true
 	}
 	drop, known := n.ReversePath(q)
 	switch {
@@ -138,7 +139,7 @@ func (n *Network) RefusesSolicitation(dev string, asker netip.Addr) string {
 // NoLinkLocal tells whether an interface has no IPv6 address of the link that is in use. It is false where that was not
 // collected, and where no interface has one, as in a list of others alone.
 func (n *Network) NoLinkLocal(dev string) bool {
-	any := false
+	others := false
 	for i := range n.addrs {
 		a := &n.addrs[i]
 		if !a.ip.Is6() || !a.ip.IsLinkLocalUnicast() {
@@ -147,9 +148,9 @@ func (n *Network) NoLinkLocal(dev string) bool {
 		if a.dev == dev && a.awaitsDAD == "" {
 			return false
 		}
-		any = true
+		others = true
 	}
-	return any
+	return others
 }
 
 // UsableOn tells whether an interface has an address that is in use.
@@ -165,11 +166,19 @@ func (n *Network) UsableOn(dev string, ip netip.Addr) bool {
 // LinkLocal is the address of the link that the kernel makes of an interface's link-layer address (addrconf_ifid_eui48
 // in include/net/addrconf.h); the zero Addr where that is none of Ethernet.
 func LinkLocal(mac string) netip.Addr {
-	m, err := net.ParseMAC(mac)
-	if err != nil || len(m) != 6 {
+	const universal, octets = 2, 6
+	parts := strings.Split(mac, ":")
+	if len(parts) != octets {
 		return netip.Addr{}
 	}
-	const universal = 2
+	var m [octets]byte
+	for i, part := range parts {
+		b, err := strconv.ParseUint(part, 16, 8)
+		if err != nil {
+			return netip.Addr{}
+		}
+		m[i] = byte(b)
+	}
 	return netip.AddrFrom16([16]byte{
 		0xfe, 0x80, 8: m[0] ^ universal, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5],
 	})

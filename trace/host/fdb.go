@@ -187,8 +187,8 @@ func (n *Network) TakenByBridge(bridge, mac string) bool {
 
 // Deaf tells whether a bridge does not take in frames to its own address: it has no entry that says that it is its own,
 // so that it passes them on as those to an unknown one (br_handle_frame_finish in net/bridge/br_input.c). The kernel
-// makes that entry with the bridge, and one for each port; bridge fdb flush removes them. A promiscuous bridge takes all
-// frames in. It is false where that was not collected.
+// makes that entry with the bridge, and one for each port; bridge fdb flush removes them. A promiscuous bridge takes
+// all frames in. It is false where that was not collected.
 func (n *Network) Deaf(bridge string) bool {
 	mac := n.links[bridge].mac
 	if n.bridges[bridge] == nil || mac == "" || n.promiscuous[bridge] || len(n.fdb[bridge]) == 0 {

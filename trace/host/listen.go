@@ -141,5 +141,5 @@ func MarkStopped(list []Socket, data []byte) error {
 
 // isProcessState tells whether a text is a process's state as ps prints it (ps(1), PROCESS STATE CODES).
 func isProcessState(text string) bool {
-	return strings.Contains("DIKPRSTtWXxZ", text[:1]) && strings.Trim(text[1:], "<NLsl+") == ""
+	return strings.Trim(text[:1], "DIKPRSTtWXxZ") == "" && strings.Trim(text[1:], "<NLsl+") == ""
 }

@@ -231,8 +231,8 @@ func (s *search) merged(bits int, by Decision) {
 	}
 }
 
-// thrown adds that there is no route where a route of the type throw in the table local ends the lookup of main, too, as
-// the two are one trie ([search.merged]), and the table default has none.
+// thrown adds that there is no route where a route of the type throw in the table local ends the lookup of main, too,
+// as the two are one trie ([search.merged]), and the table default has none.
 func (s *search) thrown(e *entry) {
 	f, dst := s.f, s.q.Dst
 	if e.typ != routeThrow || !dst.Is4() || f.rules != nil || !f.routesKnown || f.tables[tableDefault].first(dst) != nil {
@@ -240,8 +240,8 @@ func (s *search) thrown(e *entry) {
 	}
 	if own := f.tables[tableMain].first(dst); own == nil || own.prefix.Bits() <= e.prefix.Bits() {
 		s.add(candidate{
-			route: Route{Type: RouteNone}, by: Decision{entry: e}, why: "the route \"" + e.text() + "\" of the table local ends " +
-				"the lookup in the table main, too, unless there was a rule (ip rule) since the node was started",
+			route: Route{Type: RouteNone}, by: Decision{entry: e}, why: "the route \"" + e.text() + "\" of the table local " +
+				"ends the lookup in the table main, too, unless there was a rule (ip rule) since the node was started",
 		})
 	}
 }

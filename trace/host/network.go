@@ -262,8 +262,8 @@ func (n *Network) Reaches(dev string, a netip.Addr) bool {
 	return false
 }
 
-// OnlyAddress returns the address of a family that an interface has beside those of the link; the zero Addr where it has
-// none, or several.
+// OnlyAddress returns the address of a family that an interface has beside those of the link; the zero Addr where it
+// has none, or several.
 func (n *Network) OnlyAddress(dev string, v4 bool) (only netip.Addr) {
 	for _, i := range n.devs[dev] {
 		switch a := n.addrs[i].ip; {

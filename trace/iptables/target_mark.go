@@ -121,7 +121,8 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 		}
 	}
 	if keep {
-		return op.OpaqueTarget("it sets how long connection tracking keeps the connection, which is not read (--timeout)"), true
+		const why = "it sets how long connection tracking keeps the connection, which is not read (--timeout)"
+		return op.OpaqueTarget(why), true
 	}
 	return op.Action(func(c *netfilter.Context) { op.GiveTemplate(c, zone) }), true
 }

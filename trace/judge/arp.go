@@ -176,8 +176,8 @@ func (p *pathCase) unanswered6(h hop) string {
 }
 
 // silenced returns the rule that drops the questions of a neighbour for the node's link-layer address, or the answers;
-// the zero Ref for none, and where that is not certain: then why, unless the kernel knows the neighbour, which has asked
-// or answered before.
+// the zero Ref for none, and where that is not certain: then why, unless the kernel knows the neighbour, which has
+// asked or answered before.
 func (p *pathCase) silenced(h hop) (netfilter.Ref, *netfilter.Uncertain) {
 	if !p.asksFor(h.dev) {
 		return netfilter.Ref{}, nil

@@ -19,15 +19,16 @@ var _ = register(kind{code: BridgeTakesNothing, severity: mismatch, scope: onPat
 		"passed on to other ports, and not taken in",
 )})
 
-// deafBridge: [host.Network.Deaf], of the bridges that the packet or its answer leaves by: the hosts there ask and answer
-// the node at the bridge's own address.
+// deafBridge: [host.Network.Deaf], of the bridges that the packet or its answer leaves by: the hosts there ask and
+// answer the node at the bridge's own address.
 func (p *pathCase) deafBridge(o *expect.Origin, end *netfilter.Outcome) obstacle {
 	for _, dev := range [2]string{end.Packet.Out, o.Iface} {
 		if dev == "" || netfilter.IsUnknown(dev) || !p.isDeaf(dev) {
 			continue
 		}
 		mac := p.net.MAC(dev)
-		s := stoppedBy(fmt.Sprintf("ip link: %s has %s, and bridge fdb has no permanent entry of it with master %s", dev, mac, dev))
+		s := stoppedBy(fmt.Sprintf("ip link: %s has %s, and bridge fdb has no permanent entry of it with master %s", dev,
+			mac, dev))
 		s.remedy = report.Remedy{
 			Text:     "add the entry again, and find what has removed it (bridge fdb flush, a script)",
 			Commands: []report.Command{p.onNode("", "bridge", "fdb", "replace", mac, "dev", dev, "self", "permanent")},

@@ -146,9 +146,9 @@ var namedPorts = &detector{stage: stageSettings, path: func(p *pathCase) []issue
 	without = slices.Sorted(slices.Values(without))
 	return []issue{{
 		code: NamedPortMissing, subject: cut(without, 4), expected: port.name, actual: "no such port",
-		message: fmt.Sprintf("of %s that the Service selects, as far as pods were read, %d %s no container port with the name %s (%s), which is its "+
-			"targetPort, and %s not among its endpoints", number(all, "pod"), len(without), verb(len(without), "has", "have"),
-			port.name, port.protocol, verb(len(without), "is", "are")),
+		message: fmt.Sprintf("of %s that the Service selects, as far as pods were read, %d %s no container port with the "+
+			"name %s (%s), which is its targetPort, and %s not among its endpoints", number(all, "pod"), len(without),
+			verb(len(without), "has", "have"), port.name, port.protocol, verb(len(without), "is", "are")),
 		evidence: []report.Evidence{{Text: "container ports of " + cut(without, maxEvidence)}},
 	}}
 }}

@@ -107,7 +107,8 @@ func TestNamedPortMissing(t *testing.T) {
 				for _, f := range path.Findings {
 					if f.Code == NamedPortMissing {
 						got = f.Subject
-						if f.Severity != report.Info || !strings.Contains(f.Message, "of 2 pods that the Service selects, as far as pods were read, 1 has no") {
+						const says = "of 2 pods that the Service selects, as far as pods were read, 1 has no"
+						if f.Severity != report.Info || !strings.Contains(f.Message, says) {
 							t.Errorf("%s %s", f.Severity, f.Message)
 						}
 					}

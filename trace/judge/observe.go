@@ -307,8 +307,8 @@ var connections = &detector{stage: stageObserve, path: func(p *pathCase) []issue
 }}
 
 // disagreement finds connections that the kernel sent where the walk says that none can go. What is translated and
-// dropped behind that is sent, too: connection tracking has the connection before chains of devices and bridges have the
-// packet.
+// dropped behind that is sent, too: connection tracking has the connection before chains of devices and bridges have
+// the packet.
 func (p *pathCase) disagreement() []issue {
 	probes := p.probes
 	frontend := netip.AddrPortFrom(p.want.Frontend.Address, p.want.Frontend.Port)

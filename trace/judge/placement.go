@@ -190,7 +190,8 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 		return nil
 	}
 	var pods []netip.Addr
-	if o := &p.want.Origin; o.Kind == expect.FromPod && (p.local(o.Address) || !o.Sample && !p.cluster.podsListed(p.Name)) {
+	if o := &p.want.Origin; o.Kind == expect.FromPod &&
+		(p.local(o.Address) || !o.Sample && !p.cluster.podsListed(p.Name)) {
 		pods = append(pods, o.Address)
 	}
 	for i := range p.res.Outcomes {

@@ -31,9 +31,9 @@ const recordedFaults = "../../testdata/faults"
 // missing to tell; where none did, it is one. What is not so yet is in testdata/faults/open.txt, and nothing else is.
 func TestRecordedFaults(t *testing.T) { recordedWith(t, nil) }
 
-// TestRecordedFaultsWithPodsOfOneNode: of the pods that endpoints are, trace asks the API for those of the client's node
-// alone. An endpoint of another node, whose address the node had made its own, was taken for one with the host network:
-// a Match while its connections were refused.
+// TestRecordedFaultsWithPodsOfOneNode: of the pods that endpoints are, trace asks the API for those of the client's
+// node alone. An endpoint of another node, whose address the node had made its own, was taken for one with the host
+// network: a Match while its connections were refused.
 func TestRecordedFaultsWithPodsOfOneNode(t *testing.T) {
 	recordedWith(t, func(p *corev1.Pod, node string) bool { return p.Spec.NodeName == node })
 }

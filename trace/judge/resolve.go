@@ -132,8 +132,8 @@ func (p *pathCase) asks(h hop, again bool) [2]netfilter.Resolution {
 	}
 }
 
-// asksOf are those by which a neighbour finds the node's: which address it asks for is known where the node has one there
-// beside that of the link. A question of IPv6 goes to a group.
+// asksOf are those by which a neighbour finds the node's: which address it asks for is known where the node has one
+// there beside that of the link. A question of IPv6 goes to a group.
 func (p *pathCase) asksOf(h hop) [2]netfilter.Resolution {
 	from := h.ip
 	if !from.Is4() {
@@ -149,8 +149,8 @@ func (p *pathCase) asksOf(h hop) [2]netfilter.Resolution {
 	}
 }
 
-// blockedAt says why the kernel may not find the link-layer address of a next hop of the path that ends there; nil where
-// nothing keeps it from that.
+// blockedAt says why the kernel may not find the link-layer address of a next hop of the path that ends there; nil
+// where nothing keeps it from that.
 func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 	if !p.net.Resolves(h.dev) {
 		return nil
@@ -200,9 +200,9 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 }
 
 // nobodyAsks: on an interface without an address of the link the kernel asks for a neighbour only when the packet that
-// waits for it is from another address of that interface (ndisc_solicit and ndisc_ns_create in net/ipv6/ndisc.c). valid:
-// it has an entry, which it has to confirm some time after it is used. The client asks for the node, which learns its
-// address so.
+// waits for it is from another address of that interface (ndisc_solicit and ndisc_ns_create in net/ipv6/ndisc.c).
+// valid: it has an entry, which it has to confirm some time after it is used. The client asks for the node, which
+// learns its address so.
 func (p *pathCase) nobodyAsks(h hop, end *netfilter.Outcome, valid bool) *blocked {
 	src := p.want.Frontend.Address
 	request := end.Packet.Out == h.dev && (end.Packet.NextHop == h.ip || end.Packet.Dst == h.ip)

@@ -92,8 +92,9 @@ func (p *pathCase) ofPodAndNode() []issue {
 						strings.Join(pods, ", ") + ": packets to it reach whichever of them answered last",
 					evidence: say(a.String() + " is an address, by ip addr in its own network namespace, of " +
 						strings.Join(pods, ", ") + "; ip addr: " + a.String() + " dev " + dev),
-					remedy: report.Remedy{Text: "delete the pod that has the address wrongly, or take the address from it; then find " +
-						"out why it has it: the CNI's range of addresses does not leave the gateway out, or someone has set it by hand"},
+					remedy: report.Remedy{Text: "delete the pod that has the address wrongly, or take the address from it; then " +
+						"find out why it has it: the CNI's range of addresses does not leave the gateway out, or someone has set " +
+						"it by hand"},
 				})
 			}
 		}

@@ -371,8 +371,9 @@ func packetType(c *netfilter.Context) value {
 
 // mayPassOn tells whether the frame may be for another host than the device that it is at: at a port of a bridge it is
 // for the bridge, which may have another address, or for a host at another port, and between the two it stays so
-// (eth_type_trans in net/ethernet/eth.c, br_handle_frame in net/bridge/br_input.c). br_netfilter takes it for one of the
-// node's own while the chains of IP run (setup_pre_routing and br_nf_forward_ip in net/bridge/br_netfilter_hooks.c).
+// (eth_type_trans in net/ethernet/eth.c, br_handle_frame in net/bridge/br_input.c). br_netfilter takes it for one of
+// the node's own while the chains of IP run (setup_pre_routing and br_nf_forward_ip in
+// net/bridge/br_netfilter_hooks.c).
 func mayPassOn(c *netfilter.Context) bool {
 	dev := c.Packet.In
 	switch c.Hook {

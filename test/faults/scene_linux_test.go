@@ -289,7 +289,7 @@ func (s *scene) judge(t *testing.T, f *fault) *report.NodeReport {
 	c, n := snap.Node(t, recorded, nodeName)
 	files := snap.Files(t, n)
 	delete(files, snapshot.NFTFile)
-	if err := collect.Collect(t.Context(), collect.Options{Files: collected}, func(x collect.File) error {
+	if err := collect.Collect(t.Context(), collect.Options{Root: "/", Files: collected}, func(x collect.File) error {
 		if x.Unread != "" {
 			t.Errorf("%s was not read: %s", x.Name, x.Unread)
 		}

@@ -58,8 +58,8 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 			known[h] = false
 			why := p.silentAt(h)
 			evidence := say(why)
-			if rule, unsure := p.silenced(h); why == "" && p.verdict != report.Mismatch {
-				switch {
+			if why == "" && p.verdict != report.Mismatch { // else no rule is asked for, which takes walks
+				switch rule, unsure := p.silenced(h); {
 				case rule.Chain != nil:
 					is.where, evidence = rule, []report.Evidence{cite(rule)}
 				case unsure != nil:

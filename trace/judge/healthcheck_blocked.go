@@ -37,42 +37,46 @@ func (w *worker) blocked(svc *corev1.Service, port uint16) (is issue, wrong bool
 			unsure = "whether packets arrive: no address of a client is known to try it with"
 			continue
 		}
-		o := w.external(&f, from)
-		s := start(f, o)
-		res := w.walker.Walk(s, netfilter.Options{Enters: w.enters(&f, &o, false)})
-		if is, wrong, why := w.blockedAsked(svc, &f, from, &res); wrong {
-			return is, true, ""
-		} else if why != "" {
-			unsure = why
-			continue
-		}
-		end := res.Outcomes[0]
-		res = w.walker.Answer(s, &end, "", netfilter.Options{})
-		if is, wrong, why := w.blockedAnswer(svc, &f, from, s, &res); wrong {
-			return is, true, ""
-		} else if why != "" {
-			unsure = why
-			continue
-		}
-		// What comes behind the answer to the first packet carries the question, and kube-proxy's own answer.
-		answer := res.Outcomes[0]
-		left := w.walker.Left(&answer)
-		res = w.walker.Follow(s, &end, netfilter.Options{Left: &left})
-		if is, wrong, why := w.blockedAsked(svc, &f, from, &res); wrong {
-			return is, true, ""
-		} else if why != "" {
-			unsure = why
-			continue
-		}
-		left = w.walker.Left(&res.Outcomes[0])
-		res = w.walker.Answer(s, &end, "", netfilter.Options{Left: &left, Further: true})
-		if is, wrong, why := w.blockedAnswer(svc, &f, from, s, &res); wrong {
+		if is, wrong, why := w.blockedAt(&f, from); wrong {
 			return is, true, ""
 		} else if why != "" {
 			unsure = why
 		}
 	}
 	return is, false, unsure
+}
+
+// blockedAt walks the packets of a connection from outside to a health-check port: the first one and its answer, then
+// those that carry the question, and kube-proxy's own answer.
+func (w *worker) blockedAt(f *expect.Frontend, from netip.Addr) (is issue, wrong bool, unsure string) {
+	o := w.external(f, from)
+	s := start(*f, o)
+	res := w.walker.Walk(s, netfilter.Options{Enters: w.enters(f, &o, false)})
+	if is, wrong, unsure = w.blockedAsked(f, from, &res); wrong || unsure != "" {
+		return is, wrong, unsure
+	}
+	end := res.Outcomes[0]
+	res = w.walker.Answer(s, &end, "", netfilter.Options{})
+	if is, wrong, unsure = w.blockedAnswer(f, from, s, &res); wrong || unsure != "" {
+		return is, wrong, unsure
+	}
+	answer := res.Outcomes[0]
+	left := w.walker.Left(&answer)
+	res = w.walker.Follow(s, &end, netfilter.Options{Left: &left})
+	if is, wrong, unsure = w.blockedAsked(f, from, &res); wrong || unsure != "" {
+		return is, wrong, unsure
+	}
+	left = w.walker.Left(&res.Outcomes[0])
+	res = w.walker.Answer(s, &end, "", netfilter.Options{Left: &left, Further: true})
+	return w.blockedAnswer(f, from, s, &res)
+}
+
+// blockedBy is the issue of packets of health checks that end at an outcome of the walk.
+func blockedBy(f *expect.Frontend, end *netfilter.Outcome, expected, actual, message string) issue {
+	return issue{
+		code: HealthCheckBlocked, subject: f.Service.String() + " " + netip.AddrPortFrom(f.Address, f.Port).String(),
+		where: end.Where, expected: expected, actual: actual, evidence: []report.Evidence{cite(end.Where)}, message: message,
+	}
 }
 
 // always returns what every packet comes to, with all outcomes certain and of one kind; nil where it varies.
@@ -99,20 +103,16 @@ func dependsOn(res *netfilter.Result) string {
 
 // blockedAsked judges what becomes of the load balancer's question.
 func (w *worker) blockedAsked(
-	svc *corev1.Service, f *expect.Frontend, from netip.Addr, res *netfilter.Result,
+	f *expect.Frontend, from netip.Addr, res *netfilter.Result,
 ) (is issue, wrong bool, unsure string) {
 	end := always(res)
 	if end == nil {
 		return is, false, "whether packets arrive: " + dependsOn(res)
 	}
-	is = issue{
-		code: HealthCheckBlocked, subject: expect.NameOf(svc).String() + " " + netip.AddrPortFrom(f.Address, f.Port).String(),
-		where: end.Where, expected: "given to kube-proxy", actual: "dropped", evidence: []report.Evidence{cite(end.Where)},
-		message: fmt.Sprintf(
-			"what comes from outside to port %d, where load balancers ask whether this node has endpoints "+
-				"of %s, does not get to kube-proxy: tried with %s as the source", f.Port, expect.NameOf(svc), from,
-		),
-	}
+	is = blockedBy(f, end, "given to kube-proxy", "dropped", fmt.Sprintf(
+		"what comes from outside to port %d, where load balancers ask whether this node has endpoints of %s, does not get "+
+			"to kube-proxy: tried with %s as the source", f.Port, f.Service, from,
+	))
 	switch to := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort); end.End {
 	case netfilter.Dropped:
 	case netfilter.Rejected:
@@ -147,7 +147,7 @@ func notDelivered(end *netfilter.Outcome) string {
 // blockedAnswer judges what becomes of kube-proxy's answer. By which way it goes to the load balancer is not known: a
 // route that is missing for a sample is none for all.
 func (w *worker) blockedAnswer(
-	svc *corev1.Service, f *expect.Frontend, from netip.Addr, s netfilter.Start, res *netfilter.Result,
+	f *expect.Frontend, from netip.Addr, s netfilter.Start, res *netfilter.Result,
 ) (is issue, wrong bool, unsure string) {
 	end := always(res)
 	if end == nil {
@@ -165,14 +165,10 @@ func (w *worker) blockedAnswer(
 		return is, false, "whether its answers arrive: their source is " +
 			netip.AddrPortFrom(end.Packet.Src, end.Packet.SrcPort).String()
 	}
-	is = issue{
-		code: HealthCheckBlocked, subject: expect.NameOf(svc).String() + " " + netip.AddrPortFrom(f.Address, f.Port).String(),
-		where: end.Where, expected: "answered", actual: "the answer is dropped", evidence: []report.Evidence{cite(end.Where)},
-		message: fmt.Sprintf(
-			"what kube-proxy answers at port %d, where load balancers ask whether this node has endpoints of %s, does not "+
-				"leave the node: tried with %s as the load balancer", f.Port, expect.NameOf(svc), from,
-		),
-	}
+	is = blockedBy(f, end, "answered", "the answer is dropped", fmt.Sprintf(
+		"what kube-proxy answers at port %d, where load balancers ask whether this node has endpoints of %s, does not "+
+			"leave the node: tried with %s as the load balancer", f.Port, f.Service, from,
+	))
 	is.remedy = w.advise(advice("allow the answers to load balancers' health checks at {where}: TCP from the port"), &is)
 	return is, true, ""
 }

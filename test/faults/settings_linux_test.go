@@ -29,6 +29,32 @@ func settingFaults() []fault {
 	)
 	return []fault{
 		{
+			name: "connections are forgotten when the client has sent all, and it reads to the end", toEnd: true,
+			make:  `sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_fin_wait=0`,
+			fails: all, named: `timeout_fin_wait`,
+		},
+		{
+			name:  "connections are forgotten when one has sent all",
+			make:  `sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_fin_wait=0`,
+			fails: none, unknownToo: true,
+		},
+		{
+			name: "connections are forgotten when the end is taken, and the client reads to the end", toEnd: true,
+			make:  `sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_close_wait=0`,
+			fails: some, named: `timeout_close_wait`,
+		},
+		{
+			name: "connections are forgotten behind their end, and the client reads to the end", toEnd: true,
+			make: `cd /proc/sys/net/netfilter
+				for s in last_ack time_wait close; do echo 0 >nf_conntrack_tcp_timeout_$s; done`,
+			fails: none,
+		},
+		{
+			name: "connections of the node are forgotten when the end is taken, and it reads to the end", toEnd: true,
+			make:  `sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_close_wait=0`, from: "node",
+			fails: all, named: `timeout_close_wait`,
+		},
+		{
 			name: "nothing is forwarded, and a rule cannot be evaluated", fails: all, named: "ForwardingOff", mismatch: true,
 			make: cannotEvaluate + "sysctl -qw net.ipv4.ip_forward=0",
 		},

@@ -3,19 +3,30 @@
 package endtoend
 
 import (
+	"fmt"
+	"net/netip"
 	"strconv"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// hopsOf is the TTL or hop limit of packets that a network namespace sends by an interface, with the setting
-// (ip_select_ttl in include/net/ip.h, ip6_dst_hoplimit in net/ipv6/output_core.c); ok is false where it was not
-// collected.
-func hopsOf(s *nodestate.State, dev string, v4 bool) (hops int, setting string, ok bool) {
-	key := "net/ipv6/conf/" + dev + "/hop_limit"
-	if v4 {
+// sent is a packet that a network namespace sends: by an interface, to an address, before that is translated.
+type sent struct {
+	dev      string
+	src, dst netip.Addr
+}
+
+// hopsOf is the TTL or hop limit of a packet, with the route that has it, or else the setting (ip_select_ttl in
+// include/net/ip.h, ip6_dst_hoplimit in net/ipv6/output_core.c); ok is false where it was not collected.
+func hopsOf(s *nodestate.State, p sent) (hops int, by string, ok bool) {
+	if r := s.Host.Lookup(host.Query{Dst: p.dst, Src: p.src, AnyMark: true, AnyUID: true}); r.Known && r.By.HopLimit() > 0 {
+		return r.By.HopLimit(), fmt.Sprintf("%s hoplimit %d", r.By, r.By.HopLimit()), true
+	}
+	key := "net/ipv6/conf/" + p.dev + "/hop_limit"
+	if p.dst.Is4() {
 		key = "net/ipv4/ip_default_ttl"
 	}
 	value, there := s.Host.Sysctl(key)
@@ -26,14 +37,14 @@ func hopsOf(s *nodestate.State, dev string, v4 bool) (hops int, setting string, 
 // outOfHops is the segment of a packet that is discarded by the last of so many nodes which have to forward it
 // (ip_forward in net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c).
 func outOfHops(
-	code, segment, place, what, sender string, s *nodestate.State, dev string, v4 bool, forwards int,
+	code, segment, place, what, sender string, s *nodestate.State, p sent, forwards int,
 ) (seg report.Segment, lost bool) {
-	hops, setting, ok := hopsOf(s, dev, v4)
+	hops, by, ok := hopsOf(s, p)
 	if !ok || hops > forwards {
 		return seg, false
 	}
 	field := "hop limit"
-	if v4 {
+	if p.dst.Is4() {
 		field = "TTL"
 	}
 	counted := "a node on the way forwards them"
@@ -42,7 +53,12 @@ func outOfHops(
 	}
 	seg = wrong(code, segment, place, "a setting of the kernel", "%s: %s sends packets with a %s of %d, and %s", what,
 		sender, field, hops, counted)
-	return with(seg, setting+" ("+sender+")"), true
+	return with(seg, by+" ("+sender+")"), true
+}
+
+// request is the client's packet as it leaves the client, by an interface: the rules of its own node come behind that.
+func (f *follower) request(out string) sent {
+	return sent{out, f.Start.Packet.Src, f.Start.Packet.Dst}
 }
 
 // firstHop judges the hops of a pod's packets that its own node forwards to another one.
@@ -51,14 +67,14 @@ func (f *follower) firstHop(place string) (s report.Segment, lost bool) {
 		return s, false
 	}
 	return outOfHops(EndpointNodeDrops, report.SegmentNetwork, place, "the client's packets are not forwarded",
-		podPlace(f.Pod), f.Client.Pods[f.Pod].State, f.fromPod.end.Packet.Out, f.end.Packet.Dst.Is4(), 1)
+		podPlace(f.Pod), f.Client.Pods[f.Pod].State, f.request(f.fromPod.end.Packet.Out), 1)
 }
 
 // requestHops judges the hops of the client's packets where the endpoint's node forwards them, or the client's own to
 // another interface: a bridge takes none.
 func (f *follower) requestHops(place string) (s report.Segment, lost bool) {
 	const what = "the client's packets are not forwarded"
-	v4, forwards := f.end.Packet.Dst.Is4(), 1
+	forwards := 1
 	if f.sameNode() && f.end.Packet.Out == f.Start.Packet.In {
 		return s, false
 	}
@@ -67,13 +83,13 @@ func (f *follower) requestHops(place string) (s report.Segment, lost bool) {
 			forwards++ // the client's node
 		}
 		return outOfHops(EndpointNodeDrops, report.SegmentEndpointNode, place, what, podPlace(f.Pod),
-			f.Client.Pods[f.Pod].State, f.fromPod.end.Packet.Out, v4, forwards)
+			f.Client.Pods[f.Pod].State, f.request(f.fromPod.end.Packet.Out), forwards)
 	}
 	if f.Outside || f.Pod != "" || f.sameNode() {
 		return s, false
 	}
 	return outOfHops(EndpointNodeDrops, report.SegmentEndpointNode, place, what, nodePlace(f.Client.Name),
-		f.Client.State, f.end.Packet.Out, v4, forwards)
+		f.Client.State, f.request(f.end.Packet.Out), forwards)
 }
 
 // answerHops judges the hops of the answer where the client's node is the last that forwards it. out is the interface
@@ -95,6 +111,6 @@ func (f *follower) answerHops(out string) (s report.Segment, lost bool) {
 	if forwards > 1 {
 		place = nodePlace(f.node.Name) + " to " + place
 	}
-	return outOfHops(EndToEndAnswerLost, report.SegmentAnswer, place, "the answer is not forwarded", sender, from, out,
-		f.end.Packet.Dst.Is4(), forwards)
+	return outOfHops(EndToEndAnswerLost, report.SegmentAnswer, place, "the answer is not forwarded", sender, from,
+		sent{out, f.end.Packet.Dst, f.end.Packet.Src}, forwards)
 }

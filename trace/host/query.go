@@ -99,6 +99,16 @@ func (d Decision) MTU() int {
 	return d.entry.mtu
 }
 
+// HopLimit returns the TTL or hop limit of packets that the network namespace itself sends by the route; 0 where it has
+// none of its own, and the setting counts (ip4_dst_hoplimit in net/ipv4/route.c, ip6_dst_hoplimit in
+// net/ipv6/output_core.c).
+func (d Decision) HopLimit() int {
+	if d.entry == nil {
+		return 0
+	}
+	return d.entry.hopLimit
+}
+
 // Default tells whether it is a default route that decided.
 func (d Decision) Default() bool { return d.entry != nil && d.entry.prefix.Bits() == 0 }
 

@@ -32,9 +32,11 @@ type entry struct {
 	metric  uint32
 	scope   uint8
 	prefSrc netip.Addr
-	mtu     int    // the largest packet that the route takes; 0: it has none of its own
-	hops    []Hop  // those that are used; none for a route that refuses
-	nhid    uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
+	mtu     int // the largest packet that the route takes; 0: it has none of its own
+	// hopLimit is the TTL or hop limit of packets that the namespace itself sends; 0: the route has none of its own.
+	hopLimit int
+	hops     []Hop  // those that are used; none for a route that refuses
+	nhid     uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
 }
 
 // refuses tells whether a route ends the lookup with an error.

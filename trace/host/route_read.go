@@ -30,7 +30,8 @@ type ipRoute struct {
 	Expires  json.RawMessage `json:"expires"`
 	Nexthops []ipNext        `json:"nexthops"`
 	Metrics  []struct {
-		MTU int `json:"mtu"`
+		MTU      int `json:"mtu"`
+		HopLimit int `json:"hoplimit"`
 	} `json:"metrics"`
 	ipNext
 }
@@ -236,6 +237,7 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	}
 	for i := range r.Metrics {
 		e.mtu = max(e.mtu, r.Metrics[i].MTU)
+		e.hopLimit = max(e.hopLimit, r.Metrics[i].HopLimit)
 	}
 	if e.nhid = r.unresolved(); e.nhid != 0 {
 		e.unknown = fmt.Sprintf("its route leads by the next hop object %d, and with net.ipv4.nexthop_compat_mode=0 the "+

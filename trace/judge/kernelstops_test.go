@@ -37,7 +37,7 @@ func TestWhatTheKernelStopsBehindTheRules(t *testing.T) {
 		{"forgotten at the answer, of several endpoints", func(w *capturedNode) {
 			w.set(tcp+"syn_recv", "0")
 		}, ConnectionForgotten},
-		{"forgotten at the end", func(w *capturedNode) { w.set(tcp+"fin_wait", "0"); w.set(tcp+"close", "0") }, ""},
+		{"forgotten at the end", func(w *capturedNode) { w.set(tcp+"time_wait", "0"); w.set(tcp+"close", "0") }, ""},
 		{"forgotten soon", func(w *capturedNode) { w.set(tcp+"established", "60") }, ""},
 		{"datagrams are forgotten", func(w *capturedNode) { w.set("net/netfilter/nf_conntrack_udp_timeout", "0") }, ""},
 	} {

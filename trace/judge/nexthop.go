@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/conntrack"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -57,9 +58,10 @@ var (
 	})
 	_ = register(kind{
 		code: RoutedByNode, severity: note, scope: onPath,
-		remedy: advice("where this is not meant, look at the CNI's routes on {node}; it works where that node forwards "+
-			"the packets, and passes the answers", command{line: "ip route", onNode: true}),
-		by: routedByNode,
+		by: unsureHop(stageOnward, RoutedByNode, (*pathCase).byAnotherNode,
+			"the route to the endpoint leads by a Node that it is not on: whether that node forwards the packets is not "+
+				"known. If answers do not come back by it, its connection tracking takes packets behind the first for "+
+				"invalid, and kube-proxy's rules there drop these: the client connects, and gets no answer"),
 	})
 )
 
@@ -67,6 +69,7 @@ var (
 type doubt struct {
 	evidence string
 	look     []report.Command
+	sending  bool // it shows on connections over which data is sent
 }
 
 // unsureHop makes the detector of what puts a next hop in doubt: at stageOnward the path is Unknown for it.
@@ -78,6 +81,7 @@ func unsureHop(
 			return nil
 		}
 		var is issue
+		sending := false
 		for i := range p.res.Outcomes {
 			end := &p.res.Outcomes[i]
 			if end.End != netfilter.Sent || !end.Packet.DNAT {
@@ -100,6 +104,7 @@ func unsureHop(
 					is.evidence = append(is.evidence, e)
 					is.remedy.Commands = append(is.remedy.Commands, d.look...)
 				}
+				sending = sending || d.sending && p.want.Frontend.Protocol == corev1.ProtocolTCP
 			}
 		}
 		if is.endpoints == nil {
@@ -108,7 +113,11 @@ func unsureHop(
 		is.code, is.message, is.expected, is.actual = code, message, describe(p.want), "may not arrive"
 		is.subject = cut(is.endpoints, 4)
 		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what happens to them"
-		is.remedy.Commands = append(is.remedy.Commands, p.askLive().Commands...)
+		live := p.askLive().Commands
+		if sending && p.Probes == nil {
+			live = p.live("--payload", "http")
+		}
+		is.remedy.Commands = append(is.remedy.Commands, live...)
 		if st == stageOnward && p.verdict != report.Mismatch {
 			p.verdict = report.Unknown
 		}
@@ -365,25 +374,20 @@ func (p *pathCase) sameOwner(h hop, mac string) bool {
 	return false
 }
 
-// routedByNode says so of what gets there all the same.
-var routedByNode = &detector{stage: stageSettings, path: func(p *pathCase) []issue {
-	out := stopped(RoutedByNode, citing((*pathCase).byAnotherNode),
-		"the route to the endpoint leads by a Node that it is not on").path(p)
-	for i := range out {
-		out[i].expected, out[i].actual = "", ""
-	}
-	return out
-}}
-
-// byAnotherNode cites the route to an endpoint that leads by a Node which the endpoint is not on, though that has an
-// address on the same link.
-func (p *pathCase) byAnotherNode(_ *expect.Origin, end *netfilter.Outcome) []string {
-	at := p.placeOf(end.Packet.Dst)
-	by := p.cluster.ofNode(end.Packet.NextHop)
-	if at.node == "" || !end.Packet.NextHop.IsValid() || by == "" || by == at.node || by == p.Name ||
-		p.net.DefaultGateway(end.Packet.NextHop) {
+// byAnotherNode: a gateway that is a Node which the endpoint is not on, though it is no router of all packets. Its
+// kube-proxy drops what is INVALID (syncProxyRules in pkg/proxy/iptables/proxier.go; setupNFTables in
+// pkg/proxy/nftables/proxier.go), as the second packet of a connection is whose answer it has not seen (tcp_conntracks
+// in net/netfilter/nf_conntrack_proto_tcp.c).
+func (p *pathCase) byAnotherNode(h hop, end *netfilter.Outcome) *doubt {
+	at, by := p.placeOf(end.Packet.Dst), p.cluster.ofNode(h.ip)
+	if at.node == "" || by == "" || by == at.node || by == p.Name || p.net.DefaultGateway(h.ip) {
 		return nil
 	}
-	text := fmt.Sprintf("%s is on %s, and %s is of %s", end.Packet.Dst, at.node, end.Packet.NextHop, by)
-	return []string{strings.TrimSuffix(p.routeBy(hop{end.Packet.Out, end.Packet.NextHop}), "; "), text}
+	return &doubt{
+		sending: true,
+		evidence: p.routeBy(h) + fmt.Sprintf("%s is on %s, and %s is of %s", end.Packet.Dst, at.node, h.ip, by),
+		look: []report.Command{
+			p.onNode("to see the routes", "ip", familyFlag(h.ip.Is4()), "route", "show", "table", "all"),
+		},
+	}
 }

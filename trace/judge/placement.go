@@ -56,11 +56,11 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 	return out
 }
 
-// misplaced makes the detector of packets to endpoints that end where these are not. at returns the evidence and the
-// remedy, or none.
+// misplaced makes the detector of packets to endpoints that end where these are not. at returns what stops them, without
+// the words of the remedy, or nothing.
 func misplaced(
 	code, actual, message, remedy string,
-	at func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command),
+	at func(p *pathCase, end *netfilter.Outcome) obstacle,
 ) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		if p.want.Action != expect.DNAT {
@@ -70,8 +70,9 @@ func misplaced(
 			if !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
 				return obstacle{}
 			}
-			evidence, fix := at(p, end)
-			return obstacle{evidence: evidence, remedy: report.Remedy{Text: remedy, Commands: fix}}
+			by := at(p, end)
+			by.remedy.Text = remedy
+			return by
 		})
 		if len(sure)+len(may) == 0 {
 			return nil
@@ -102,18 +103,19 @@ var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 	"the endpoint is not on the node, or a pod with an address of its own, and the node has made that address its own: "+
 		"packets to it do not leave the node",
 	removeIt,
-	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+	func(p *pathCase, end *netfilter.Outcome) obstacle {
 		if end.End != netfilter.Delivered {
-			return nil, nil
+			return obstacle{}
 		}
 		dst := end.Packet.Dst
 		t, known := p.net.AddrType(dst)
 		taken := t == host.RouteLocal || t == host.RouteBroadcast
 		// Of an endpoint of another node it does not matter whose address it is.
 		if at := p.placeOf(dst); !taken || !known || !at.own && (at.node == "" || at.node == p.Name) {
-			return nil, nil
+			return obstacle{}
 		}
-		return p.taken(dst)
+		evidence, fix := p.taken(dst)
+		return obstacle{evidence: evidence, remedy: report.Remedy{Commands: fix}}
 	})
 
 // clientTaken: the kernel discards what comes in with a source of its own, unless accept_local is set
@@ -153,32 +155,32 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	"the endpoint is on another node, and the route to it leads to the pods of this node, of which none has its address",
 	removeIt,
-	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+	func(p *pathCase, end *netfilter.Outcome) obstacle {
 		pkt := &end.Packet
 		at := p.placeOf(pkt.Dst)
 		if end.End != netfilter.Sent || at.node == "" || at.node == p.Name || pkt.NextHop.IsValid() ||
 			pkt.Out == "" || pkt.Out == netfilter.UnknownIface || !p.net.PodsOnly(pkt.Out, pkt.Dst.Is4()) {
-			return nil, nil
+			return obstacle{}
 		}
 		e, ok := p.net.Neighbour(pkt.Out, pkt.Dst)
 		if ok && e.MAC != "" && !e.Failed {
-			return nil, nil
+			return obstacle{}
 		}
 		l := p.net.Lookup(host.Query{Dst: pkt.Dst, AnyMark: true, AnyUID: true})
 		if !l.Known || l.Dev != pkt.Out {
-			return []string{fmt.Sprintf("%s is on %s, and leaves by %s", pkt.Dst, at.node, pkt.Out)}, []report.Command{
-				p.onNode("to see the route", "ip", "route", "get", pkt.Dst.String()),
-			}
+			by := stoppedBy(fmt.Sprintf("%s is on %s, and leaves by %s", pkt.Dst, at.node, pkt.Out))
+			by.remedy.Commands = []report.Command{p.onNode("to see the route", "ip", "route", "get", pkt.Dst.String())}
+			return by
 		}
-		evidence = []string{l.By.String(), fmt.Sprintf("%s is on %s; all ports of %s are those of pods of this node",
-			pkt.Dst, at.node, pkt.Out)}
+		by := stoppedBy(l.By.String(), fmt.Sprintf("%s is on %s; all ports of %s are those of pods of this node",
+			pkt.Dst, at.node, pkt.Out))
 		if ok {
-			evidence = append(evidence, fmt.Sprintf("ip neigh: %s dev %s %s", pkt.Dst, pkt.Out, e.State))
+			by.evidence = append(by.evidence, fmt.Sprintf("ip neigh: %s dev %s %s", pkt.Dst, pkt.Out, e.State))
 		}
 		if words := l.By.DeleteRoute(); words != nil {
-			fix = append(fix, p.onNode("", words...))
+			by.remedy.Commands = append(by.remedy.Commands, p.onNode("", words...))
 		}
-		return evidence, fix
+		return by
 	})
 
 // podsCutOff makes a path Unknown on which a pod of this node is the client, or the endpoint, and the node's own route

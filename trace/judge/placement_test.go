@@ -201,7 +201,7 @@ func placements() []placed {
 			"ip-link.json":  disabled("veth8f46cb60"),
 			"ip-neigh.json": instead(`"dst":"10.245.1.5"`, `"dst":"10.245.1.99"`),
 		}, report.Unknown, []string{PodsCutOff}},
-		{"a detour", detour, nil, report.Match, []string{RoutedByNode}},
+		{"a detour", detour, nil, report.Unknown, []string{RoutedByNode}},
 		{"a detour by a pod", detour, map[string]func(string) string{
 			"ip-route.json": instead(`"dst":"10.245.0.0/24","gateway":"10.79.0.13","dev":"eth0"`,
 				`"dst":"10.245.0.0/24","gateway":"10.245.1.5","dev":"cni0"`),

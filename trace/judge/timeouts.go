@@ -3,11 +3,11 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // ConnectionForgotten says that connection tracking forgets connections at once.
@@ -17,36 +17,58 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 	ConnectionForgotten, "the answer does not come back",
 	"connection tracking forgets the connection at once, so that nothing translates the packets behind the first one",
 	"set it back to the kernel's default, and find what has set it (/etc/sysctl.d, kube-proxy's conntrack settings)",
-	func(p *pathCase, end *netfilter.Outcome) (evidence []string, fix []report.Command) {
+	func(p *pathCase, end *netfilter.Outcome) obstacle {
 		if !end.Packet.DNAT || end.Packet.Untracked {
-			return nil, nil
+			return obstacle{}
 		}
+		out := obstacle{may: true}
 		for _, t := range timeouts {
-			if t.proto == end.Packet.Proto && p.isOff(t.key) && (!t.anew || p.chosenAnew(end)) {
-				evidence = append(evidence, t.key+"=0")
-				fix = append(fix, p.onNode("", "sysctl", "-w", fmt.Sprintf("%s=%d", t.key, t.usual)))
+			if t.proto != end.Packet.Proto || !p.isOff(t.key) || t.anew && !p.chosenAnew(end) {
+				continue
 			}
+			out.may = out.may && t.only != ""
+			out.doubt = cmp.Or(out.doubt, t.only)
+			out.evidence = append(out.evidence, t.key+"=0")
+			out.remedy.Commands = append(out.remedy.Commands,
+				p.onNode("", "sysctl", "-w", fmt.Sprintf("%s=%d", t.key, t.usual)))
 		}
-		return evidence, fix
+		return out
 	},
 )})
 
-// timeouts are how long connection tracking keeps what a connection begins with, in seconds: a state with 0 is over
+// What fails if connection tracking forgets connections that it has once known.
+const (
+	withoutEnd = "connection tracking forgets connections as soon as one side has sent all: a client that says so " +
+		"first, and reads to the end of the answer, does not get it; one that knows the answer's length has no trouble"
+	withoutLongTalk = "connection tracking forgets what has gone on for more than two seconds: what the client sends " +
+		"then may go to another endpoint"
+)
+
+// timeouts are how long connection tracking keeps what a connection comes to, in seconds: a state with 0 is over
 // before the next packet comes (nf_ct_is_expired in include/net/netfilter/nf_conntrack.h; tcp_timeouts and udp_timeouts
-// in net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c have the defaults). Those of retransmitted and
-// of unacknowledged packets take the place of a state's own where they are shorter (nf_conntrack_tcp_packet).
+// in net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c have the defaults, and that a conversation of
+// more than two seconds is a stream). Those of retransmitted and of unacknowledged packets take the place of a state's
+// own where they are shorter (nf_conntrack_tcp_packet). The states behind CLOSE_WAIT need no translation of what an
+// application waits for.
 var timeouts = []struct {
 	proto uint8
 	key   string
 	usual int
-	anew  bool // what comes next is the client's, and makes a new entry
+	anew  bool   // what comes next is the client's, and makes a new entry
+	only  string // who notices, where not everybody does
 }{
-	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_syn_sent", 120, false},
-	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_syn_recv", 60, true},
-	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_established", 432000, false},
-	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_max_retrans", 300, false},
-	{netfilter.TCP, "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged", 300, false},
-	{netfilter.UDP, "net/netfilter/nf_conntrack_udp_timeout", 30, false},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_syn_sent", usual: 120},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_syn_recv", usual: 60, anew: true},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_established", usual: 432000},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_fin_wait", usual: 120, only: withoutEnd},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_close_wait", usual: 60, anew: true, only: withoutEnd},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_max_retrans", usual: 300},
+	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged", usual: 300},
+	{proto: netfilter.UDP, key: "net/netfilter/nf_conntrack_udp_timeout", usual: 30},
+	{
+		proto: netfilter.UDP, key: "net/netfilter/nf_conntrack_udp_timeout_stream", usual: 120, anew: true,
+		only: withoutLongTalk,
+	},
 }
 
 // chosenAnew tells whether a new entry in the middle of a connection may lead to another endpoint, or have another

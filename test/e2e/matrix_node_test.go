@@ -77,7 +77,7 @@ func settingFaults() []matrixFault {
 			name: "the bridge answers no ARP requests", forget: true,
 			make: `tune net/ipv4/conf/cni0/arp_ignore 8
 				once ip neigh flush dev cni0`,
-			fails: all, named: `arp_ignore`,
+			fails: all, named: `arp_ignore`, varies: true, unknownToo: true,
 		},
 		{
 			name:  "the bridge answers ARP requests for its own addresses alone",

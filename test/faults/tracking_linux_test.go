@@ -114,6 +114,16 @@ func trackingFaults() []fault {
 			fails: some, named: `not tracked`,
 		},
 		{
+			name:  "packets of the client behind the first are not tracked",
+			make:  `hook f ip prerouting -300 "ip saddr $C tcp flags & (syn | ack) == ack notrack"`,
+			fails: all, named: `fault_f c rule 1`, mismatch: true,
+		},
+		{
+			name:  "answers behind the first have a zone of theirs",
+			make:  `hook f ip prerouting -300 "ip saddr $R tcp flags & (syn | ack) == ack ct zone set 5"`,
+			fails: some, named: `fault_f c rule 1`,
+		},
+		{
 			name: "the node's packets are not tracked", from: "node",
 			make:  `hook f ip output -300 "ip daddr $S tcp dport 80 notrack"`,
 			fails: all, named: `fault_f|notrack`,

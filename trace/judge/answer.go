@@ -48,20 +48,6 @@ var (
 	_ = register(kind{code: AnswerNotEvaluated, severity: note, scope: onPath, by: answersUnsure})
 )
 
-// onward is what becomes of the packets behind the first of connections to an endpoint.
-type onward struct {
-	end  *netfilter.Outcome
-	code string // of what is wrong; "" for nothing
-	at   netfilter.Outcome
-	why  string
-	// unsure has what it depends on, where it is not known whether it is right.
-	unsure []netfilter.Uncertain
-	// left is what the packet may have left for those behind it. same: for another packet of its direction it would be the
-	// same (Result.ByTurn).
-	left []netfilter.Left
-	same bool
-}
-
 // answers looks at the answers of the endpoints that connections are sent to, and at later packets.
 var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 	var out []issue
@@ -80,6 +66,9 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 		is := issue{
 			code: x.code, subject: endpoint, endpoints: []string{endpoint}, expected: describe(p.want), actual: x.actual(),
 			message: x.message(), where: x.at.Where, evidence: append([]report.Evidence{cite(x.at.Where)}, say(x.packet())...),
+		}
+		for _, by := range x.tracked {
+			is.evidence = append([]report.Evidence{cite(by)}, is.evidence...)
 		}
 		if r := p.lostRemedy(&x); r.text != "" {
 			is.remedy = p.advise(r, &is)
@@ -197,9 +186,6 @@ func (p *pathCase) walkOnward() []onward {
 	return out
 }
 
-// bad tells whether something is wrong, or may be.
-func (x *onward) bad() bool { return x.code != "" || len(x.unsure) > 0 }
-
 // answerBy walks an answer to an outcome that comes in by an interface, which is certain or not.
 func (p *pathCase) answerBy(
 	s *netfilter.Start, end *netfilter.Outcome, in string, certain bool, opt netfilter.Options,
@@ -279,20 +265,6 @@ func (p *pathCase) strays(end *netfilter.Outcome, in string, certain bool) *netf
 		return u
 	}
 	return p.astray(end)
-}
-
-// eitherWay is what becomes of packets that go by one of two ways.
-func eitherWay(x, y onward) onward {
-	if x.code == "" && y.code != "" {
-		x, y = y, x
-	}
-	if x.code != "" && y.code == "" {
-		x = x.doubted("")
-	}
-	if y.code == "" {
-		x.unsure = append(slices.Clip(x.unsure), y.unsure...)
-	}
-	return x
 }
 
 // answerRefused says which setting stops the endpoint's answer if it comes in by the interface that the packet has left
@@ -390,14 +362,6 @@ func (p *pathCase) nodesOwn(pkt *netfilter.Packet) bool {
 		p.net.Reaches(pkt.Out, pkt.Src)
 }
 
-// of makes what is wrong unsure where the first packet does not certainly come to the endpoint.
-func (x onward) of(end *netfilter.Outcome) onward {
-	if x.end = end; x.code != "" && !end.Certain {
-		return x.doubted("")
-	}
-	return x
-}
-
 // answersBy returns the interface by which the endpoint's answer comes in: that by which the packet has left. It is
 // certain where the endpoint is a pod of this node, and where the answer goes to an address of that interface.
 func (p *pathCase) answersBy(end *netfilter.Outcome) (in string, certain bool) {
@@ -424,7 +388,7 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 	if opt.Further {
 		dropped, lost = ConnectionCut, ConnectionCut
 	}
-	return p.judgeOnward(&res, dropped, lost, func(back *netfilter.Outcome) (string, bool) {
+	x := p.judgeOnward(&res, dropped, lost, func(back *netfilter.Outcome) (string, bool) {
 		pkt := &back.Packet
 		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()
 		switch {
@@ -441,112 +405,15 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 		}
 		return "", true
 	})
+	x.citeTracking(end, res.Outcomes, func() netfilter.Result {
+		opt.Steps = true
+		return p.walker.Answer(*s, end, in, opt)
+	})
+	return x
 }
 
 // neighbours tells whether an endpoint answers a client on the same bridge as its neighbour: both are in one of the
 // bridge's subnets, and the client's address was not translated.
 func (p *pathCase) neighbours(o *expect.Origin, end *netfilter.Outcome) bool {
 	return p.sameBridge(o, end) && !end.Packet.SNAT && p.net.Together(o.Iface, o.Address, end.Packet.Dst)
-}
-
-// judgeOnward judges the ends of a walk, of which right says whether one that was not dropped is what it should be, and
-// why not. What is certain to happen to some packets is wrong; what may is unsure.
-func (p *pathCase) judgeOnward(
-	res *netfilter.Result, dropped, lost string, right func(o *netfilter.Outcome) (why string, ok bool),
-) onward {
-	x := onward{same: !res.ByTurn}
-	unsure := false
-	for i := range res.Outcomes {
-		o := &res.Outcomes[i]
-		code, why := "", o.Why
-		switch o.End {
-		case netfilter.Dropped, netfilter.Rejected:
-			code = dropped
-		case netfilter.NoRoute, netfilter.Filtered:
-			code = lost
-		case netfilter.Taken, netfilter.Lost:
-			unsure = true
-			if o.Certain && len(res.Uncertain) == 0 {
-				x.unsure = []netfilter.Uncertain{{Where: o.Where, What: o.Where.String(), Why: o.Why}}
-			}
-			continue
-		case netfilter.Sent, netfilter.Delivered:
-			if reason, ok := right(o); !ok {
-				code, why = lost, reason
-			}
-			if l := p.walker.Left(o); !slices.Contains(x.left, l) {
-				x.left = append(x.left, l)
-			}
-		}
-		switch {
-		case code == "" || x.code != "":
-		case o.Certain:
-			x.code, x.at, x.why = code, *o, why
-		default:
-			unsure = true
-		}
-	}
-	if x.code == "" && unsure {
-		x.unsure = append(x.unsure, res.Uncertain...)
-	}
-	return x
-}
-
-// what names the packet.
-func (x *onward) what() string {
-	switch x.at.Packet.Turn {
-	case netfilter.Later:
-		return "a later packet"
-	case netfilter.Further:
-		return "a later packet of the endpoint"
-	case netfilter.First, netfilter.Reply:
-	}
-	return "the endpoint's answer"
-}
-
-func (x *onward) message() string {
-	switch x.at.End {
-	case netfilter.Dropped:
-		why := ""
-		if x.at.Packet.Tracking == netfilter.Invalid {
-			why = ", which connection tracking does not find its connection for (another zone, or not tracked)"
-		}
-		return x.at.Where.String() + " drops " + x.what() + why + ": the connection hangs"
-	case netfilter.Rejected:
-		return x.at.Where.String() + " refuses " + x.what() + ": the connection breaks off"
-	}
-	if by := x.at.By.String(); by != "" {
-		return "the node's routing refuses " + x.what() + ": " + by
-	}
-	return x.what() + " is lost: " + x.why
-}
-
-// actual says in a few words what happens.
-func (x *onward) actual() string {
-	if x.code == ConnectionCut {
-		return "cut off once established"
-	}
-	return "the answer does not come back"
-}
-
-// packet describes the packet where it ended. The client's port may be any.
-func (x *onward) packet() string {
-	p := &x.at.Packet
-	name := "answer"
-	switch p.Turn {
-	case netfilter.Later:
-		name = "later packet"
-	case netfilter.Further:
-		name = "later answer"
-	case netfilter.First, netfilter.Reply:
-	}
-	from := p.Src.String()
-	if p.SrcPort != 0 {
-		from = netip.AddrPortFrom(p.Src, p.SrcPort).String()
-	}
-	to := p.Dst.String()
-	if !p.Dst.IsValid() {
-		to = "an address that is not known"
-	}
-	return name + " from " + from + " to " + to
 }

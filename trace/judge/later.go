@@ -208,7 +208,10 @@ func (p *pathCase) mayBeOffloaded(x onward, s *netfilter.Start, end *netfilter.O
 func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome, opt netfilter.Options) onward {
 	opt.Enters = p.entered
 	res := p.walker.Follow(*s, end, opt)
-	return p.judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
+	x := p.judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
+		if o.Packet.Untracked && !end.Packet.Untracked {
+			return "it is not tracked, so that nothing translates it", false
+		}
 		if o.Packet.Dst != end.Packet.Dst || o.Packet.DstPort != end.Packet.DstPort {
 			return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(), false
 		}
@@ -216,4 +219,9 @@ func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome, opt netfi
 		return "it comes from " + src.String() + ", and the first from " + first.String(),
 			src == first || !src.IsValid() || !first.IsValid()
 	})
+	x.citeTracking(end, res.Outcomes, func() netfilter.Result {
+		opt.Steps = true
+		return p.walker.Follow(*s, end, opt)
+	})
+	return x
 }

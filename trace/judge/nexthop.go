@@ -384,7 +384,7 @@ func (p *pathCase) byAnotherNode(h hop, end *netfilter.Outcome) *doubt {
 		return nil
 	}
 	return &doubt{
-		sending: true,
+		sending:  true,
 		evidence: p.routeBy(h) + fmt.Sprintf("%s is on %s, and %s is of %s", end.Packet.Dst, at.node, h.ip, by),
 		look: []report.Command{
 			p.onNode("to see the routes", "ip", familyFlag(h.ip.Is4()), "route", "show", "table", "all"),

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package print
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// guiltyMark stands before what a finding is due to, and is as wide as the room for it.
+const (
+	guiltyMark = "> "
+	noMark     = "  "
+)
+
+// evidence quotes rules. Several of one chain stand below the chain's name, as it is long, and the rule is what counts.
+// What a finding is due to is marked: the rules, or what stands first where no rule is quoted. It is whole; what stands
+// below a chain's name is shortened by what is the same in all rules of the kind.
+func (t *text) evidence(list []report.Evidence, v report.Verdict) {
+	label := "where"
+	limit := evidenceLimit
+	if len(list) == limit+1 {
+		limit++ // a line that counts one more takes as much room as the one
+	}
+	if !t.wide {
+		list = joinTexts(list)
+	}
+	var last report.RuleRef // of the chain whose name stands above
+	for i, e := range list {
+		if i == limit && !t.wide {
+			t.line("", fmt.Sprintf("%s… and %d more (-o wide)", noMark, len(list)-limit), true)
+			break
+		}
+		rule, guilty := plaintext.Clean(e.String()), i == 0 || e.Where != (report.RuleRef{})
+		if quotesRule(e) {
+			below := fmt.Sprintf("  rule %d: %s", e.Where.Rule, plaintext.Clean(e.Short()))
+			switch {
+			case e.Where.InChainOf(last):
+				rule, guilty = below, false
+			case i+1 < len(list) && quotesRule(list[i+1]) && e.Where.InChainOf(list[i+1].Where):
+				t.quote(label, e.Where.ChainText(), v)
+				label, last, rule, guilty = "", e.Where, below, false
+			default:
+				rule, last = plaintext.Clean(e.Where.String()+": "+e.Short()), report.RuleRef{}
+			}
+		}
+		if guilty && pressing(v) || e.Where == (report.RuleRef{}) {
+			of := v
+			if !guilty {
+				of = ""
+			}
+			t.quote(label, rule, of)
+			label = ""
+			continue
+		}
+		if t.Width > 0 {
+			rule = shortened(rule, roomBeside(t.Width, labelWidth+len(noMark)))
+		}
+		t.quote(label, rule, "")
+		label = ""
+	}
+}
+
+// needless are the parts of a rule that tell nothing of it, with what takes their places, in the order in which they go
+// where a rule has no room in a line. What a rule is for (its comment), what it matches and where it leads always stay.
+var needless = []struct {
+	part *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`-m comment --comment `), ""},
+	{regexp.MustCompile(`(-p (tcp|udp|sctp) .*)-m (tcp|udp|sctp) `), "$1"},
+	{regexp.MustCompile(`--mask [0-9a-f.:]+ --rsource `), "… "},
+	{regexp.MustCompile(`--name KUBE-SEP-\S+ (… )?`), "… "},
+	{regexp.MustCompile(`-m statistic --mode random --probability (\S+?)0* `), "… --probability $1 "},
+}
+
+// shortened is a rule that fits into a width, or has nothing needless in it.
+func shortened(rule string, width int) string {
+	for _, n := range needless {
+		if plaintext.Width(rule) <= width {
+			break
+		}
+		rule = n.part.ReplaceAllString(rule, n.by)
+	}
+	return rule
+}
+
+// joinTexts makes one piece of evidence of those behind the first that quote no rule and follow one another.
+func joinTexts(list []report.Evidence) []report.Evidence {
+	out := make([]report.Evidence, 0, len(list))
+	for i, e := range list {
+		last := len(out) - 1
+		if i > 1 && e.Where == (report.RuleRef{}) && out[last].Where == (report.RuleRef{}) && last > 0 {
+			out[last].Text += "; " + e.Text
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// quote writes a piece of evidence, broken between words and indented as it is: with a verdict what that is due to,
+// with its mark and in the verdict's colour.
+func (t *text) quote(label, s string, v report.Verdict) {
+	text := strings.TrimLeft(s, " ")
+	indent := s[:len(s)-len(text)]
+	below := noMark + indent + "  "
+	lines := []string{plaintext.Clean(text)}
+	if room := t.columns - labelWidth - len(noMark+indent); t.columns > 0 && plaintext.Width(lines[0]) > room {
+		lines = plaintext.WrapRule(lines[0], roomBeside(t.columns, labelWidth+len(below)))
+	}
+	mark := guiltyMark
+	if !pressing(v) {
+		mark = noMark
+	}
+	for _, line := range lines {
+		t.Addf("%-*s", labelWidth, strings.TrimRight("  "+label, " "))
+		t.Add(colorOf(v), mark+indent+line)
+		t.End()
+		label, mark, indent = "", below, ""
+	}
+}
+
+// quotesRule tells whether a piece of evidence is a rule that is known by its chain and number.
+func quotesRule(e report.Evidence) bool {
+	return e.Where.Rule > 0 && e.Where.Server == "" && e.Text != ""
+}

@@ -75,6 +75,38 @@ func verdictFaults() []fault {
 			make: "for d in fwd out; do ip xfrm policy add src 10.245.1.0/24 dst $RCIDR dir $d action block; done",
 		},
 		{
+			name: "a policy of IPsec refuses what is forwarded to the frontend", fails: some, named: `xfrm`,
+			make: "ip xfrm policy add src $C dst $S dir fwd action block",
+		},
+		{
+			name: "a policy of IPsec is for the endpoint, and packets came to the frontend", fails: none,
+			make: "ip xfrm policy add src $C dst $R dir fwd action block",
+		},
+		{
+			name: "a policy of IPsec refuses the answer, as it comes to the node's address", fails: some, named: `xfrm`,
+			make: "ip xfrm policy add src $R dst 10.79.0.11 dir fwd action block",
+		},
+		{
+			name: "a policy of IPsec is for answers to the client, which come to the node's address", fails: none,
+			make: "ip xfrm policy add src $R dst $C dir fwd action block",
+		},
+		{
+			name: "a policy of IPsec is for answers of the frontend, which come from the endpoint", fails: none,
+			make: "ip xfrm policy add src $S dst $C dir fwd action block",
+		},
+		{
+			name: "a policy of IPsec refuses what the node sends to the frontend", fails: all, named: `xfrm`, from: "node",
+			make: "ip xfrm policy add src 0.0.0.0/0 dst $S dir out action block",
+		},
+		{
+			name: "a policy of IPsec refuses what the node sends to an endpoint", fails: some, named: `xfrm`, from: "node",
+			make: "ip xfrm policy add src 0.0.0.0/0 dst $R dir out action block",
+		},
+		{
+			name: "a policy of IPsec refuses answers to the node", fails: some, named: `xfrm`, from: "node",
+			make: "ip xfrm policy add src $R dst 0.0.0.0/0 dir in action block",
+		},
+		{
 			name: "a set of sets", fails: some, named: `FORWARD`, mismatch: true,
 			make: "ipset create n hash:net; ipset add n $RCIDR; ipset create l list:set; ipset add l n; " +
 				"iptables -A FORWARD -m set --match-set l dst -j DROP",

@@ -38,9 +38,8 @@ func (p *pathCase) findHoles() []issue {
 	}
 	var like issue
 	sure, may := p.stoppedEnds(func(e *netfilter.Outcome) obstacle {
-		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() ||
-			e.Packet.Clamped || e.Packet.Family == netfilter.IPv4 && e.Packet.Proto != netfilter.TCP {
-			return obstacle{} // datagrams of IPv4 may be cut on their way
+		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() || e.Packet.Clamped {
+			return obstacle{}
 		}
 		evidence := p.smallerMTU(o, e)
 		if evidence == nil {
@@ -54,8 +53,8 @@ func (p *pathCase) findHoles() []issue {
 		if like.code == "" {
 			like = issue{
 				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
-				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: connections "+
-					"hang once it sends more than fits into one", why, end.Packet.Out),
+				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: %s", why,
+					end.Packet.Out, tooLargeFor(end.Packet.Proto)),
 				evidence: append([]report.Evidence{cite(where)}, say(evidence...)...),
 			}
 		}
@@ -73,6 +72,15 @@ func (p *pathCase) findHoles() []issue {
 	}
 	like.subject = cut(like.endpoints, 4)
 	return []issue{like}
+}
+
+// tooLargeFor says what becomes of packets that are too large. Linux forbids that routers fragment datagrams, unless the
+// client's socket or its namespace asks otherwise (ip_dont_fragment in include/net/ip.h).
+func tooLargeFor(proto uint8) string {
+	if proto == netfilter.TCP {
+		return "connections hang once it sends more than fits into one"
+	}
+	return "larger datagrams are lost, unless the client allows routers to fragment them, which Linux does not by default"
 }
 
 // messageLost says why the message that a packet was too large does not come back to the pod, as far as that is

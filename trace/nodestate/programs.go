@@ -423,10 +423,43 @@ func (p *policy) add(words []string) {
 
 // applies tells whether a packet is one of those that the policy selects, as far as it is read.
 func (p *policy) applies(x *netfilter.Packet) op.Truth {
-	switch {
-	case p.src.Addr().Is4() != (x.Family == netfilter.IPv4), !p.dst.Contains(x.Dst),
-		x.Src.IsValid() && !p.src.Contains(x.Src), p.proto != 0 && p.proto != x.Proto, x.Mark&p.mask != p.mark:
+	if p.src.Addr().Is4() != (x.Family == netfilter.IPv4) || p.proto != 0 && p.proto != x.Proto || x.Mark&p.mask != p.mark {
 		return op.No
 	}
-	return op.Yes
+	for _, as := range p.lookups(x) {
+		if (!as.dst.IsValid() || p.dst.Contains(as.dst)) && (!as.src.IsValid() || p.src.Contains(as.src)) {
+			return op.Yes
+		}
+	}
+	return op.No
+}
+
+// selected are the addresses by which the kernel looks for a policy.
+type selected struct{ src, dst netip.Addr }
+
+// lookups are what a policy of a direction is looked up by. What is forwarded or delivered is looked up as it came to
+// the node, by connection tracking's own account (nf_nat_decode_session in net/netfilter/nf_nat_core.c, called by
+// __xfrm_policy_check in net/xfrm/xfrm_policy.c). What leaves is looked up as it is routed, and once more when it is
+// translated after that (xfrm_lookup_route, ip_route_me_harder, nf_xfrm_me_harder): for the node's own packets first
+// with the address that the client asks for.
+func (p *policy) lookups(x *netfilter.Packet) []selected {
+	came := selected{x.OrigSrc, x.OrigDst}
+	if !came.dst.IsValid() {
+		came = selected{x.Src, x.Dst}
+	}
+	if c := x.Tracked(); c != nil {
+		t := c.Original
+		if x.Turn.Answers() {
+			t = c.Reply
+		}
+		came = selected{t.Src.Addr(), t.Dst.Addr()}
+	}
+	if p.dir != "out" {
+		return []selected{came}
+	}
+	out := []selected{{x.Src, x.Dst}, {came.src, x.Dst}}
+	if x.Local {
+		out = append(out, came)
+	}
+	return out
 }

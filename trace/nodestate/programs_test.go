@@ -122,6 +122,23 @@ src 0.0.0.0/0 dst 0.0.0.0/0
 			t.Errorf("%v: got %q, want %q", p.Dst, got, want)
 		}
 	}
+	// They are asked with the addresses that packets came with, and with those that they leave with.
+	asked := func(p netfilter.Packet, src, dst string) netfilter.Packet {
+		p.OrigSrc, p.OrigDst = netip.MustParseAddr(src), netip.MustParseAddr(dst)
+		return p
+	}
+	toPod := packet("10.245.1.5", "10.111.0.1", netfilter.TCP, 0xd00)
+	if got := met(tables, asked(toPod, "10.245.1.5", "10.244.0.1")); got != "xfrm fwd at FORWARD []" {
+		t.Errorf("by the frontend's address: %q", got)
+	}
+	toPod.Dst = netip.MustParseAddr("10.244.0.1")
+	if got := met(tables, asked(toPod, "10.245.1.5", "10.111.0.1")); got != "" {
+		t.Errorf("by the endpoint's address, where the frontend's counts: %q", got)
+	}
+	masqueraded := packet("192.0.2.1", "10.245.0.1", netfilter.TCP, 0)
+	if got := met(tables, asked(masqueraded, "10.244.1.5", "10.111.0.1")); got != "xfrm out at POSTROUTING []" {
+		t.Errorf("before it is masqueraded: %q", got)
+	}
 	if got := met(tables, packet("10.245.1.5", "10.244.0.1", netfilter.TCP, 0)); got != "" {
 		t.Errorf("without the mark: %q", got)
 	}

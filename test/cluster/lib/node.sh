@@ -149,7 +149,8 @@ in_node() {
 	pid="$(init_of "$1")"
 	[[ -n "$pid" ]] || die "node $1 does not run"
 	shift
-	nsenter -t "$pid" -m -p -n -u -i -- env PATH="$runtime:$PATH" "$@"
+	# Behind the tools of the machine: one of the CNI plugins is named bridge.
+	nsenter -t "$pid" -m -p -n -u -i -- env PATH="$PATH:$runtime" "$@"
 }
 
 # connect_nodes lays the routes to every node's pods, as a CNI's own routing would.

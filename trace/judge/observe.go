@@ -125,34 +125,6 @@ func (p *pathCase) observe(out *report.Path) {
 	}
 }
 
-// suspect adds to what connections have shown to be wrong what could not be evaluated on their path: it may be why.
-func (p *pathCase) suspect(issues []issue) {
-	var rules []string
-	var evidence []report.Evidence
-	for i := range p.found {
-		f := &p.found[i]
-		if code := f.Code; code != RuleNotEvaluated && code != AnswerNotEvaluated && code != ProgramOnPath {
-			continue
-		}
-		if !slices.Contains(rules, f.Subject) {
-			rules, evidence = append(rules, f.Subject), append(evidence, f.Evidence...)
-		}
-	}
-	if len(rules) == 0 {
-		return
-	}
-	for i := range issues {
-		is := &issues[i]
-		if kinds[is.code].severity != mismatch || is.severity != "" {
-			continue
-		}
-		is.evidence = append(slices.Clip(is.evidence), evidence[:min(len(evidence), maxEvidence)]...)
-		if !strings.Contains(is.message, rules[0]) { // the kernel may have named it
-			is.message += "; what could not be evaluated on the path may be why: " + cut(rules, 3)
-		}
-	}
-}
-
 func observedOf(probes *snapshot.Probes) *report.Observed {
 	o := &report.Observed{
 		Probes:      len(probes.List),

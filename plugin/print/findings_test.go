@@ -144,3 +144,17 @@ func TestEndpointsOfSeveralPathsAreNamedOnce(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// Findings of two families with the same advice and other commands.
+func TestAdviceOfSeveralRemediesIsSaidOnce(t *testing.T) {
+	fix := func(text, line string) report.Remedy {
+		return report.Remedy{Text: text, Commands: []report.Command{{Line: line}}}
+	}
+	got := fixesOf([]*block{
+		{fixes: []report.Remedy{fix("look there", "a"), fix("or there", "b")}}, {fixes: []report.Remedy{fix("look there", "c")}},
+	})
+	want := []report.Remedy{fix("look there", "a"), fix("", "c"), fix("or there", "b")}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -4,6 +4,7 @@ package print
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -34,12 +35,24 @@ func (t *text) remedies(blocks []*block) {
 	}
 }
 
-// fixesOf are the remedies of blocks, each once.
+// fixesOf are the remedies of blocks, each once. Those with the same advice follow one another, and the first has it.
 func fixesOf(blocks []*block) []report.Remedy {
 	var all block
 	for _, b := range blocks {
 		for _, fix := range b.fixes {
 			all.addFix(fix)
+		}
+	}
+	at := map[string]int{}
+	for i := range all.fixes {
+		if _, said := at[all.fixes[i].Text]; !said {
+			at[all.fixes[i].Text] = i
+		}
+	}
+	slices.SortStableFunc(all.fixes, func(a, b report.Remedy) int { return at[a.Text] - at[b.Text] })
+	for i := len(all.fixes) - 1; i > 0; i-- {
+		if all.fixes[i].Text == all.fixes[i-1].Text {
+			all.fixes[i].Text = ""
 		}
 	}
 	return all.fixes

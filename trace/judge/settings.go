@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -111,7 +112,9 @@ func stopped(
 		if len(sure)+len(may) == 0 {
 			return nil
 		}
-		like := issue{code: code, expected: describe(p.want), actual: "does not arrive", message: message}
+		like := issue{
+			code: code, expected: describe(p.want), actual: cmp.Or(stoppedAnswers[code], "does not arrive"), message: message,
+		}
 		if len(sure) == 0 {
 			return p.doubted(like, may)
 		}
@@ -126,6 +129,11 @@ func stopped(
 		}
 		return out
 	}}
+}
+
+// stoppedAnswers says what happens by kinds that stop answers, and not requests.
+var stoppedAnswers = map[string]string{
+	BridgeNetfilterOff: "the answer is not accepted", ReversePathFilter: "the answer is dropped",
 }
 
 // stoppedAt is the issue of ends at which packets are stopped in the same manner.

@@ -138,13 +138,14 @@ func (s *scene) try(t *testing.T, f *matrixFault) {
 	repair(t)
 	repaired = true
 	s.settle(t, before)
+	if c := s.connect(t, f); c.failed > 0 {
+		o.problems = append(o.problems, fmt.Sprintf("repaired: %d of %d connections fail: %s", c.failed, c.made, c))
+	}
+	// Behind them, as they have the kernel ask anew for neighbours that it did not find.
 	after := s.trace(t, f, s.dump(t))
 	path := s.path(after, f)
 	if path == nil || path.Verdict != report.Match || after.code != 0 {
 		o.problems = append(o.problems, "repaired: "+shortly(after, path))
-	}
-	if c := s.connect(t, f); c.failed > 0 {
-		o.problems = append(o.problems, fmt.Sprintf("repaired: %d of %d connections fail: %s", c.failed, c.made, c))
 	}
 	s.note(t, f, &o)
 	for _, p := range o.problems {

@@ -32,7 +32,7 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 		return nil
 	}
 	is := issue{
-		code: ARPNotAnswered, expected: describe(p.want), actual: "may not arrive",
+		code: ARPNotAnswered, expected: describe(p.want), actual: mayNotArrive,
 		message: "a host that asks for the node's link-layer address there gets no reply: connections work only while it " +
 			"has the address from elsewhere",
 	}

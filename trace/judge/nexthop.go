@@ -110,7 +110,7 @@ func unsureHop(
 		if is.endpoints == nil {
 			return nil
 		}
-		is.code, is.message, is.expected, is.actual = code, message, describe(p.want), "may not arrive"
+		is.code, is.message, is.expected, is.actual = code, message, describe(p.want), mayNotArrive
 		is.subject = cut(is.endpoints, 4)
 		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what happens to them"
 		live := p.askLive().Commands

@@ -321,7 +321,7 @@ func (p *pathCase) addBlocked(out []issue, b *blocked, to netip.AddrPort) []issu
 			actual: "does not arrive",
 		}
 		if !b.certain {
-			is.code, is.actual = NeighbourLapses, "may not arrive"
+			is.code, is.actual = NeighbourLapses, mayNotArrive
 		}
 		if is.remedy = b.fix; is.remedy.IsZero() {
 			is.remedy = p.advise(letResolve, &is)

@@ -10,20 +10,24 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// suspects are the kinds of findings that make a path Unknown and may be why its connections fail, with the words that
-// lead to them.
-var suspects = map[string]string{
-	RuleNotEvaluated:   "; what could not be evaluated on the path may be why: ",
-	AnswerNotEvaluated: "; what could not be evaluated on the path may be why: ",
-	ProgramOnPath:      "; what could not be evaluated on the path may be why: ",
-	PodsCutOff:         "; this may be why: ",
-	NextHopUnknown:     "; this may be why: ",
-	OtherNeighbour:     "; this may be why: ",
-	StaticNeighbour:    "; this may be why: ",
-	RoutedByPod:        "; this may be why: ",
-	RoutedByNode:       "; this may be why: ",
-	BridgeVLANs:        "; this may be why: ",
-	ARPNotAnswered:     "; this may be why: ",
+// What may happen to packets for something that is not known.
+const (
+	mayNotArrive = "may not arrive"
+	notEvaluated = "; what could not be evaluated on the path may be why: "
+	notKnown     = "; this may be why: "
+)
+
+// lead are the words that lead to a finding which made a path Unknown, where connections fail; "" for any other.
+func lead(f *report.Finding) string {
+	switch {
+	case f.Severity != report.Info:
+		return ""
+	case f.Code == RuleNotEvaluated || f.Code == AnswerNotEvaluated || f.Code == ProgramOnPath:
+		return notEvaluated
+	case f.Actual == mayNotArrive || f.Code == PodsCutOff:
+		return notKnown
+	}
+	return ""
 }
 
 // suspect adds to what connections have shown to be wrong what had made their path Unknown: it may be why.
@@ -33,19 +37,20 @@ func (p *pathCase) suspect(issues []issue) {
 		if kinds[is.code].severity != mismatch || is.severity != "" {
 			continue
 		}
-		var lead string
+		var words string
 		var named []string
 		var evidence []report.Evidence
 		for k := range p.found {
 			f := &p.found[k]
-			if suspects[f.Code] == "" || lead != "" && suspects[f.Code] != lead || len(f.Evidence) == 0 || !p.mayCause(f, is) {
+			to := lead(f)
+			if to == "" || words != "" && words != to || len(f.Evidence) == 0 || !p.mayCause(f, is) {
 				continue
 			}
 			name := f.Evidence[0].Text
 			if f.Predicate != "" && f.Code != PodsCutOff {
 				name = f.Subject
 			}
-			if lead = suspects[f.Code]; !slices.Contains(named, name) {
+			if words = to; !slices.Contains(named, name) {
 				named, evidence = append(named, name), append(evidence, f.Evidence...)
 			}
 			if f.Code == PodsCutOff {
@@ -60,7 +65,7 @@ func (p *pathCase) suspect(issues []issue) {
 		}
 		is.evidence = append(slices.Clip(is.evidence), evidence[:min(len(evidence), maxEvidence)]...)
 		if !strings.Contains(is.message, named[0]) { // the kernel may have named it
-			is.message += lead + cut(named, 3)
+			is.message += words + cut(named, 3)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 // The terminal, and how fast its user is.
 const (
 	columns    = 100
-	rows       = 35
+	rows       = 37
 	prompt     = "\x1b[1;32m$\x1b[0m "
 	key        = 35 * time.Millisecond
 	beforeKeys = 800 * time.Millisecond

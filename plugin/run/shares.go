@@ -105,7 +105,7 @@ func sharedNode(o *corev1.Node) *corev1.Node {
 	out := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: o.Name, CreationTimestamp: o.CreationTimestamp,
-			Labels: kept(o.Labels, judge.NodeLabels), Annotations: kept(o.Annotations, judge.NodeAnnotations),
+			Labels: kept(o.Labels, judge.NodeLabels), Annotations: kept(o.Annotations, snapshot.NodeAnnotations),
 		},
 		Spec:   corev1.NodeSpec{PodCIDRs: o.Spec.PodCIDRs},
 		Status: corev1.NodeStatus{Addresses: o.Status.Addresses},

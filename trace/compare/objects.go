@@ -263,6 +263,11 @@ func nodes(c *snapshot.Cluster) map[string]fields {
 		if z := n.Labels[corev1.LabelTopologyZone]; z != "" {
 			f["zone"] = z
 		}
+		for _, a := range snapshot.NodeAnnotations {
+			if value := n.Annotations[a]; value != "" {
+				f[a] = value
+			}
+		}
 		out[n.Name] = f
 	}
 	return out

@@ -65,6 +65,9 @@ func TestObjects(t *testing.T) {
 		},
 		Nodes: []*corev1.Node{node("worker-1", "10.244.9.0/24")},
 	}
+	for c, at := range map[*snapshot.Cluster]string{before: "10.77.0.11", after: "10.77.0.19"} {
+		c.Nodes[0].Annotations = map[string]string{snapshot.FlannelPublicIP: at, "example.com/seen": at}
+	}
 	got, left := compare.Objects(before, after)
 	text := make([]string, len(got))
 	for i, c := range got {
@@ -77,6 +80,7 @@ func TestObjects(t *testing.T) {
 		"endpoints removed shop/web: 10.244.1.1:8080 ready on worker-1 →",
 		"endpoints changed shop/web: 10.244.1.2:8080 ready on worker-1 → 10.244.1.2:8080 not ready on worker-1",
 		"endpoints added shop/web:  → 10.244.1.3:8080 ready on worker-1",
+		"Nodes changed worker-1: flannel.alpha.coreos.com/public-ip 10.77.0.11 → flannel.alpha.coreos.com/public-ip 10.77.0.19",
 		"Nodes changed worker-1: podCIDRs 10.244.1.0/24 → podCIDRs 10.244.9.0/24",
 	}
 	if !slices.Equal(text, want) || left != 0 {

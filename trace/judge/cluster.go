@@ -88,7 +88,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 
 func (c *Cluster) indexNodes() {
 	for _, o := range c.Nodes {
-		texts := []string{o.Annotations[flannelIP]}
+		texts := []string{o.Annotations[snapshot.FlannelPublicIP]}
 		for i := range o.Status.Addresses {
 			texts = append(texts, o.Status.Addresses[i].Address)
 		}

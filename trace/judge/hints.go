@@ -184,8 +184,5 @@ func countsForHints(o *corev1.Node) bool {
 // controlPlane are the labels of Nodes of the control plane.
 var controlPlane = []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"}
 
-// NodeLabels and NodeAnnotations are those of Nodes that the judgement of another node goes by.
-var (
-	NodeLabels      = append([]string{corev1.LabelTopologyZone}, controlPlane...)
-	NodeAnnotations = []string{flannelType, flannelData, flannelIP}
-)
+// NodeLabels are those of Nodes that the judgement of another node goes by.
+var NodeLabels = append([]string{corev1.LabelTopologyZone}, controlPlane...)

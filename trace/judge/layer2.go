@@ -13,6 +13,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Findings about the interface that packets leave by, and the next hop there.
@@ -209,7 +210,7 @@ func (p *pathCase) misledByNeighbour(o *expect.Origin, end *netfilter.Outcome) [
 		case e.MAC == zeroMAC:
 			out = append(out, entry+", which no interface has")
 		case due != "" && !strings.EqualFold(e.MAC, due):
-			out = append(out, entry+"; the Node "+of+" has "+due+" ("+flannelData+")")
+			out = append(out, entry+"; the Node "+of+" has "+due+" ("+snapshot.FlannelBackendData+")")
 		default:
 			if c, text := p.claimed(h, e.MAC); c == denied && p.net.Resolves(h.dev) {
 				out = append(out, entry, text)
@@ -243,23 +244,16 @@ func (n *node) setByHand(dev string, e *host.Neighbour) bool {
 	return e.MAC != "" && (e.State == "PERMANENT" || e.Static && n.net.Resolves(dev))
 }
 
-// The annotations that flannel keeps on Nodes (flannel-io/flannel, pkg/subnet/kube/annotations.go).
-const (
-	flannelType = "flannel.alpha.coreos.com/backend-type"
-	flannelData = "flannel.alpha.coreos.com/backend-data"
-	flannelIP   = "flannel.alpha.coreos.com/public-ip"
-)
-
 // vtepMAC returns the link-layer address that flannel's tunnel has on the node behind a next hop, and that node's name;
 // "" where flannel has noted none.
 func (p *pathCase) vtepMAC(h hop) (mac, node string) {
 	o := p.cluster.nodeOfPods(h.ip)
-	if o == nil || o.Name == p.Name || o.Annotations[flannelType] != "vxlan" || !strings.HasPrefix(h.dev, "flannel.") ||
+	if o == nil || o.Name == p.Name || o.Annotations[snapshot.FlannelBackendType] != "vxlan" || !strings.HasPrefix(h.dev, "flannel.") ||
 		!h.ip.Is4() {
 		return "", ""
 	}
 	var data struct{ VtepMAC string }
-	if json.Unmarshal([]byte(o.Annotations[flannelData]), &data) != nil {
+	if json.Unmarshal([]byte(o.Annotations[snapshot.FlannelBackendData]), &data) != nil {
 		return "", ""
 	}
 	return data.VtepMAC, o.Name

@@ -21,7 +21,7 @@ func (w *capturedNode) flannel() {
 	for _, o := range w.cluster.Nodes {
 		if o.Name == "node2" {
 			o.Annotations = map[string]string{
-				flannelType: "vxlan", flannelData: `{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}`, flannelIP: "10.77.0.12",
+				snapshot.FlannelBackendType: "vxlan", snapshot.FlannelBackendData: `{"VNI":1,"VtepMAC":"02:00:00:00:00:02"}`, snapshot.FlannelPublicIP: "10.77.0.12",
 			}
 		}
 	}

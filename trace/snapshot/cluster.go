@@ -318,6 +318,16 @@ func badJSON(err error) error {
 	return err
 }
 
+// The annotations that flannel keeps on Nodes (flannel-io/flannel, pkg/subnet/kube/annotations.go).
+const (
+	FlannelBackendType = "flannel.alpha.coreos.com/backend-type"
+	FlannelBackendData = "flannel.alpha.coreos.com/backend-data"
+	FlannelPublicIP    = "flannel.alpha.coreos.com/public-ip"
+)
+
+// NodeAnnotations are those of Nodes by which the network between them is judged.
+var NodeAnnotations = []string{FlannelBackendType, FlannelBackendData, FlannelPublicIP}
+
 // StaticPodAnnotations are those by which a pod is told that the kubelet runs from a manifest of its own: the API has a
 // mirror of it (kubernetes, pkg/kubelet/types/pod_update.go: ConfigSourceAnnotationKey, ConfigMirrorAnnotationKey).
 var StaticPodAnnotations = []string{"kubernetes.io/config.source", "kubernetes.io/config.mirror"}

@@ -4,31 +4,42 @@ package collect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/cgroup"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
 // readStopped lists those of the processes that hold the sockets of readListeners which are stopped, by a signal or by
-// a debugger.
+// a debugger, or are in a control group that is frozen.
 func readStopped(ctx context.Context, r *reader) ([]byte, error) {
 	if _, err := readListeners(ctx, r); err != nil {
 		return nil, fmt.Errorf("the processes that listen were not read: %w", err)
 	}
-	stopped := map[string]bool{}
-	for _, all := range r.listeners.holders {
-		for _, u := range all {
+	stopped, all := map[string]string{}, map[string]bool{}
+	for _, holders := range r.listeners.holders {
+		for _, u := range holders {
+			all[u.PID] = true
 			if state := sockets.State(u.PID); state == "T" || state == "t" {
-				stopped[u.PID] = true
+				stopped[u.PID] = "T"
 			}
 		}
 	}
+	frozen, err := cgroup.Frozen(cmp.Or(r.Root, "/"), slices.Sorted(maps.Keys(all)))
+	if err != nil {
+		return nil, fmt.Errorf("whether control groups of processes that listen are frozen: %w", err)
+	}
+	for _, pid := range frozen {
+		stopped[pid] = host.Frozen
+	}
 	var out bytes.Buffer
 	for _, pid := range slices.Sorted(maps.Keys(stopped)) {
-		fmt.Fprintf(&out, "%s T\n", pid)
+		fmt.Fprintf(&out, "%s %s\n", pid, stopped[pid])
 	}
 	return out.Bytes(), nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/cgroup"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
@@ -199,18 +200,18 @@ func withCgroups(t *testing.T) (root string) {
 // testCgroup makes a cgroup of this test in every hierarchy that takes one, and returns their directories.
 func testCgroup(t *testing.T) (dirs []string) {
 	t.Helper()
-	init, err := cgroupsOf("1")
+	init, err := cgroup.Of("1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range init {
-		f, err := h.open("/")
+		f, err := h.Open("/", "cgroup.procs", os.O_WRONLY)
 		if err != nil {
 			continue
 		}
 		f.Close()
 		dir := filepath.Join(filepath.Dir(f.Name()), "svcproxy-test-"+strconv.Itoa(os.Getpid()))
-		if h.name == "cpuset" || os.Mkdir(dir, 0o755) != nil { // a cpuset takes no process before it has been set up
+		if h.Name == "cpuset" || os.Mkdir(dir, 0o755) != nil { // a cpuset takes no process before it has been set up
 			continue
 		}
 		t.Cleanup(func() {

@@ -110,7 +110,8 @@ func listenerText(s *host.Socket) string {
 	}{
 		{s.Device != "", "on " + s.Device},
 		{s.Process != "", "process " + s.Process},
-		{s.Stopped, "stopped"},
+		{s.Stopped && !s.Frozen, "stopped"},
+		{s.Frozen, "frozen"},
 		{s.Full(), "its backlog is full"},
 	} {
 		if x.is {

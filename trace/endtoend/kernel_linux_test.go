@@ -371,6 +371,8 @@ func (n *topology) listens(c *fault) {
 		testutil.Echo(n.t, testutil.NewThread(n.t, n.names[c.namespace()].Path), "udp", c.at().String())
 	case "stopped":
 		n.stopped(c)
+	case "frozen":
+		n.frozen(c)
 	default:
 		n.listen(c.namespace(), c.listen)
 	}

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/cgroup"
 )
 
 // listenAt has this program listen at an address, in place of running tests.
@@ -36,6 +39,52 @@ func listenAlone(at string) {
 
 // stopped has a process of its own listen that is stopped then.
 func (n *topology) stopped(c *fault) {
+	n.t.Helper()
+	// nsenter has become the program: it is the same process.
+	if err := n.listenInProcess(c).Signal(unix.SIGSTOP); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// frozen has a process of its own listen whose control group is frozen then, as that of a paused container is.
+func (n *topology) frozen(c *fault) {
+	n.t.Helper()
+	pid := []byte(strconv.Itoa(n.listenInProcess(c).Pid))
+	own, err := cgroup.Of("self")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, h := range own {
+		freeze, ok := map[string][2]string{"": {"cgroup.freeze", "1"}, "freezer": {"freezer.state", "FROZEN"}}[h.Name]
+		procs, err := h.Open("/", "cgroup.procs", os.O_WRONLY)
+		if !ok || err != nil {
+			continue
+		}
+		procs.Close()
+		dir := filepath.Join(filepath.Dir(procs.Name()), "svcproxy-test-"+string(pid))
+		write := func(file, text string) error { return os.WriteFile(filepath.Join(dir, file), []byte(text), 0) }
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		end := n.close
+		n.close = sync.OnceFunc(func() {
+			thaw := map[string]string{"1": "0", "FROZEN": "THAWED"}[freeze[1]]
+			err := errors.Join(write(freeze[0], thaw), os.WriteFile(procs.Name(), pid, 0))
+			end()
+			if err := errors.Join(err, os.Remove(dir)); err != nil {
+				n.t.Error(err)
+			}
+		})
+		n.t.Cleanup(n.close)
+		if errors.Join(write("cgroup.procs", string(pid)), write(freeze[0], freeze[1])) == nil {
+			return
+		}
+	}
+	n.t.Skip("no control group can be made and frozen here")
+}
+
+// listenInProcess has a process of its own listen.
+func (n *topology) listenInProcess(c *fault) *os.Process {
 	n.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -57,10 +106,7 @@ func (n *topology) stopped(c *fault) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "listens\n" {
 		n.t.Fatalf("%q %v", line, err)
 	}
-	// nsenter has become the program: it is the same process.
-	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
-		n.t.Fatal(err)
-	}
+	return cmd.Process
 }
 
 // listen listens in a pod until the test ends; what is accepted is answered by what came.

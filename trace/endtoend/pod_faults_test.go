@@ -108,6 +108,9 @@ var podFaults = []fault{
 		secondInterface("endpoint", "node2")...).listening("%net1"),
 	lostAt("the process listens over UDP alone", report.SegmentEndpointPod, endtoend.EndpointNotListening).
 		listening("udp"),
+	lostAt("the process's container is paused", report.SegmentEndpointPod, endtoend.ProcessStopped).listening("frozen").
+		answeringNothing().
+		saying("frozen"),
 	lostAt("the process is stopped", report.SegmentEndpointPod, endtoend.ProcessStopped).listening("stopped").
 		answeringNothing(),
 	unknownAt("a proxy of istio takes the connections, and listens", report.SegmentEndpointPod,

@@ -59,6 +59,12 @@ var faults = []struct {
 		"the process does not accept connections",
 	},
 	{
+		ProcessStopped, func(s *host.Socket) bool { return s.Frozen },
+		"%[2]s, which listens at %[1]s, is frozen with its control group (a container that is paused)",
+		"are of a process that is frozen with its control group",
+		"the kernel accepts connections until its queue is full, and nothing answers",
+	},
+	{
 		ProcessStopped, func(s *host.Socket) bool { return s.Stopped }, "%[2]s, which listens at %[1]s, is stopped",
 		"are of a process that is stopped",
 		"the kernel accepts connections until its queue is full, and nothing answers",

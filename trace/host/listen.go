@@ -21,7 +21,8 @@ type Socket struct {
 	Process  string // the name of the first process that has it; "" where ss does not show it
 	PID      int
 	Others   []int // further processes that have it
-	Stopped  bool  // all processes that have it are stopped (SIGSTOP)
+	Stopped  bool  // all processes that have it are stopped (SIGSTOP), or frozen
+	Frozen   bool  // the control group of one of these is frozen
 	// Queue is how many connections wait to be accepted at a listening socket of TCP (of others, bytes), and Backlog how
 	// many may, where that is told; else 0.
 	Queue, Backlog int64
@@ -111,13 +112,16 @@ func parseSocket(text string) (a netip.Addr, device string, port uint16, err err
 	return a.Unmap(), device, uint16(number), nil // a socket of IPv6 that is bound to an address of IPv4
 }
 
-// MarkStopped marks the sockets of which all processes are stopped, by what ps -e -o pid=,stat=,comm= prints. The error
-// names the line that is none of it.
+// Frozen is the state of a process whose control group is frozen. ps has no letter for it, and shows it as asleep.
+const Frozen = "F"
+
+// MarkStopped marks the sockets of which all processes are stopped, by what ps -e -o pid=,stat=,comm= prints, or
+// [Frozen]. The error names the line that is none of it.
 func MarkStopped(list []Socket, data []byte) error {
 	if Unterminated(data) {
 		return fmt.Errorf("it is cut off in line %d", bytes.Count(data, []byte("\n"))+1)
 	}
-	stopped, number := map[int]bool{}, 0
+	stopped, frozen, number := map[int]bool{}, map[int]bool{}, 0
 	for line := range bytes.Lines(data) {
 		number++
 		f := strings.Fields(string(line))
@@ -129,17 +133,19 @@ func MarkStopped(list []Socket, data []byte) error {
 			return fmt.Errorf("line %d: %q is not a process as ps -e -o pid=,stat=,comm= prints it", number,
 				bytes.TrimSpace(line))
 		}
-		stopped[pid] = strings.ContainsAny(f[1][:1], "Tt")
+		frozen[pid] = f[1] == Frozen
+		stopped[pid] = frozen[pid] || strings.ContainsAny(f[1][:1], "Tt")
 	}
 	for i := range list {
 		s := &list[i]
 		s.Stopped = s.PID != 0 && stopped[s.PID] &&
 			!slices.ContainsFunc(s.Others, func(pid int) bool { return !stopped[pid] })
+		s.Frozen = s.Stopped && (frozen[s.PID] || slices.ContainsFunc(s.Others, func(pid int) bool { return frozen[pid] }))
 	}
 	return nil
 }
 
 // isProcessState tells whether a text is a process's state as ps prints it (ps(1), PROCESS STATE CODES).
 func isProcessState(text string) bool {
-	return strings.Trim(text[:1], "DIKPRSTtWXxZ") == "" && strings.Trim(text[1:], "<NLsl+") == ""
+	return text == Frozen || strings.Trim(text[:1], "DIKPRSTtWXxZ") == "" && strings.Trim(text[1:], "<NLsl+") == ""
 }

@@ -85,13 +85,15 @@ func FuzzParseListen(f *testing.F) {
 
 // A socket is stopped where all of its processes are; a list that holds others, too, says no more.
 func TestMarkStopped(t *testing.T) {
-	list := []Socket{{PID: 7}, {PID: 8, Others: []int{7}}, {PID: 7, Others: []int{9}}, {}}
-	if err := MarkStopped(list, []byte("    7 T    echo server\n    8 Ss   x\n    9 t+   gdb\n")); err != nil {
+	list := []Socket{
+		{PID: 7}, {PID: 8, Others: []int{7}}, {PID: 7, Others: []int{9}}, {}, {PID: 6}, {PID: 7, Others: []int{6}},
+	}
+	if err := MarkStopped(list, []byte("    7 T    echo server\n    8 Ss   x\n    9 t+   gdb\n6 F\n")); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []bool{true, false, true, false} {
-		if list[i].Stopped != want {
-			t.Errorf("%+v is stopped: %v", list[i], list[i].Stopped)
+	for i, want := range [][2]bool{{true, false}, {}, {true, false}, {}, {true, true}, {true, true}} {
+		if list[i].Stopped != want[0] || list[i].Frozen != want[1] {
+			t.Errorf("%+v, want stopped, frozen: %v", list[i], want)
 		}
 	}
 	for _, bad := range []string{"x T\n", "7\n", "7 T", "7 T \xff\n"} {

@@ -46,6 +46,10 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 			"a process that is stopped", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4711,fd=3))\n",
 			endtoend.ProcessStopped,
 		},
+		{
+			"a process that is frozen", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4713,fd=3))\n",
+			endtoend.ProcessStopped,
+		},
 		{"a process that runs", "tcp LISTEN 0 128 0.0.0.0:9100 0.0.0.0:* users:((\"x\",pid=4712,fd=3))\n", ""},
 		{"a list that is cut off", "tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\ntcp LIS", ""},
 	} {
@@ -53,7 +57,7 @@ func TestEndpointsOnTheNodeAtWhichNothingListens(t *testing.T) {
 			w := openCaptured(t, "iptables")
 			w.cluster.Pods = append(w.cluster.Pods, hostNetwork)
 			w.files[snapshot.ListenFile] = append(w.files[snapshot.ListenFile], c.socket...)
-			w.files[snapshot.StoppedFile] = []byte("4711 T\n4712 S\n")
+			w.files[snapshot.StoppedFile] = []byte("4711 T\n4712 S\n4713 F\n")
 			r := w.run()
 			var wrong []string
 			for i := range r.Paths {

@@ -58,8 +58,8 @@ func lasting(sockets []host.Socket) []string {
 	out := make([]string, len(sockets))
 	for i := range sockets {
 		s := &sockets[i]
-		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t", s.Protocol, s.Address, s.Port, s.Device, s.Process, s.Stopped,
-			s.Full(), s.Backlog > 0)
+		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t %t", s.Protocol, s.Address, s.Port, s.Device, s.Process, s.Stopped,
+			s.Frozen, s.Full(), s.Backlog > 0)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

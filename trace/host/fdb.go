@@ -177,6 +177,16 @@ func (n *Network) SetAt(bridge, mac string) string {
 	return ""
 }
 
+// OtherAt returns a link-layer address that a bridge has learned at a port, beside that of a host; "" for none.
+func (n *Network) OtherAt(bridge, port, mac string) string {
+	for _, x := range n.learned[bridge] {
+		if x.port == port && !strings.EqualFold(x.mac, mac) {
+			return x.mac
+		}
+	}
+	return ""
+}
+
 // TakenByBridge tells whether a bridge takes frames to a MAC that it does not have for its own, by an entry of the
 // bridge itself: it passes on none (br_handle_frame_finish in net/bridge/br_input.c, br_dev_xmit in
 // net/bridge/br_device.c). An entry of a port works where the node forwards.

@@ -77,7 +77,7 @@ func (x *onward) citeTracking(first *netfilter.Outcome, ends []netfilter.Outcome
 		x.unsure = []netfilter.Uncertain{{
 			Where: by, What: by.Rule.Text,
 			Why: "by it connection tracking does not find the packet's connection, and takes it for a new one; what " +
-				"becomes of that depends on " + x.unsure[0].Where.String() + ": " + x.unsure[0].Why,
+				"happens to that depends on " + x.unsure[0].Where.String() + ": " + x.unsure[0].Why,
 		}}
 	}
 }

@@ -365,11 +365,19 @@ func (p *pathCase) atDownPort(a netip.Addr, dev string) (evidence []string, fix 
 }
 
 // atDeadPort: the bridge sends frames for a pod's MAC to a port that does not forward; takes them for its own; or sends
-// them to a port that somebody has fixed, so that it is not known whether the pod is there.
+// them to a port that somebody has set, so that it is not known whether the pod is there.
 func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string, fix []report.Command) {
 	if port := p.net.FixedTo(dev, mac); port != "" {
 		text := fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s sticky: it stays there, wherever the pod is", mac, a, port,
 			dev)
+		learn := p.onNode("to have the bridge learn it", "bridge", "fdb", "del", mac, "dev", port, "master")
+		return []string{text}, []report.Command{learn}
+	}
+	if port := p.net.SetAt(dev, mac); port != "" && p.mayBeElsewhere(hop{dev, a}, port, mac) {
+		text := fmt.Sprintf("bridge fdb: %s (%s) dev %s master %s static", mac, a, port, dev)
+		if other := p.net.OtherAt(dev, port, mac); other != "" {
+			text += ", where the bridge has learned " + other
+		}
 		learn := p.onNode("to have the bridge learn it", "bridge", "fdb", "del", mac, "dev", port, "master")
 		return []string{text}, []report.Command{learn}
 	}
@@ -385,6 +393,17 @@ func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string,
 	}
 	return []string{fmt.Sprintf("bridge fdb: %s (%s) dev %s", mac, a, port), portText(port, dev, state)},
 		[]report.Command{p.forwardAgain("", port)}
+}
+
+// mayBeElsewhere tells whether a pod may not be at the port of a bridge that somebody has set for its MAC: the entry moves
+// when a frame of the pod comes in, and a pod that gets none may send none. It is there where the pod's own listing has
+// the port, and where the pod has just answered (REACHABLE), as long as no other is behind the port.
+func (p *pathCase) mayBeElsewhere(h hop, port, mac string) bool {
+	if at := p.portOfPod(h); at.mac != "" {
+		return false // setElsewhere judges it
+	}
+	e, ok := p.net.Neighbour(h.dev, h.ip)
+	return !ok || e.State != "REACHABLE" || p.net.OtherAt(h.dev, port, mac) != ""
 }
 
 // idlePort says why a port of a bridge that is up passes nothing, and how to have it do so.

@@ -173,10 +173,12 @@ func placements() []placed {
 			"bridge-fdb.json": instead(at, `"mac":"da:0b:8a:4b:9b:c6","ifname":"vethfad0f8b0","flags":["sticky"],"master":"cni0",`+
 				`"state":"static"`),
 		}, report.Unknown, []string{PodsCutOff}},
-		{"an entry that moves with the pod", unused, map[string]func(string) string{
+		// On the cluster 9 of 40 connections failed: it moves with the pod's next frame, and a pod that gets none sends none.
+		{"the bridge has been told that the pod is at another's port", unused, map[string]func(string) string{
 			"bridge-fdb.json": instead(at, `"mac":"da:0b:8a:4b:9b:c6","ifname":"vethfad0f8b0","flags":[],"master":"cni0",`+
 				`"state":"static"`),
-		}, report.Match, nil},
+			"ip-neigh.json": strings.NewReplacer("STALE", "REACHABLE").Replace,
+		}, report.Unknown, []string{PodsCutOff}},
 		{"the bridge takes the pod's address for its own", unused, map[string]func(string) string{
 			"bridge-fdb.json": instead(at, strings.NewReplacer(`"state":""`, `"state":"permanent"`, "veth8f46cb60", "cni0").Replace(at)),
 		}, report.Unknown, []string{PodsCutOff}},
@@ -187,9 +189,13 @@ func placements() []placed {
 			"bridge-fdb.json": instead(ownEntry, strings.Replace(ownEntry, "76:", "78:", 1)),
 			"ip-link.json":    strings.NewReplacer(`"promiscuity":0`, `"promiscuity":1`).Replace,
 		}, report.Match, nil},
-		{"the bridge has been told where the pod is", unused, map[string]func(string) string{
+		{"the bridge has been told where the pod is, and it has answered there", unused, map[string]func(string) string{
 			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"static"`, 1)),
+			"ip-neigh.json":   strings.NewReplacer("STALE", "REACHABLE").Replace,
 		}, report.Match, nil},
+		{"the bridge has been told where the pod is, and nobody has asked it since", unused, map[string]func(string) string{
+			"bridge-fdb.json": instead(at, strings.Replace(at, `"state":""`, `"state":"static"`, 1)),
+		}, report.Unknown, []string{PodsCutOff}},
 		{"a locked port, and the bridge has forgotten the pod", unused, map[string]func(string) string{
 			"ip-link.json":    locked("veth8f46cb60"),
 			"bridge-fdb.json": instead(`"mac":"da:0b:8a:4b:9b:c6"`, `"mac":"33:33:00:00:00:09"`),

@@ -57,9 +57,9 @@ func (h Hierarchy) Open(root, file string, flag int) (*os.File, error) {
 	return nil, errs[len(errs)-1]
 }
 
-// OnNode runs a function in a thread of its own, which is in the cgroup namespace of the node's first process: paths are
-// relative to that, and processes are moved only within it (cgroup_procs_write_permission of kernel/cgroup/cgroup.c).
-// entered says why it is not, if the namespace cannot be entered.
+// OnNode runs a function in a thread of its own, which is in the cgroup namespace of the node's first process: paths
+// are relative to that, and processes are moved only within it (cgroup_procs_write_permission of
+// kernel/cgroup/cgroup.c). entered says why it is not, if the namespace cannot be entered.
 func OnNode[T any](do func(entered error) T) T {
 	done := make(chan T, 1)
 	go func() {

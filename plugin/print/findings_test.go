@@ -151,7 +151,8 @@ func TestAdviceOfSeveralRemediesIsSaidOnce(t *testing.T) {
 		return report.Remedy{Text: text, Commands: []report.Command{{Line: line}}}
 	}
 	got := fixesOf([]*block{
-		{fixes: []report.Remedy{fix("look there", "a"), fix("or there", "b")}}, {fixes: []report.Remedy{fix("look there", "c")}},
+		{fixes: []report.Remedy{fix("look there", "a"), fix("or there", "b")}},
+		{fixes: []report.Remedy{fix("look there", "c")}},
 	})
 	want := []report.Remedy{fix("look there", "a"), fix("", "c"), fix("or there", "b")}
 	if !reflect.DeepEqual(got, want) {

@@ -51,7 +51,7 @@ func settingFaults() []fault {
 		},
 		{
 			name: "connections of the node are forgotten when the end is taken, and it reads to the end", toEnd: true,
-			make:  `sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_close_wait=0`, from: "node",
+			make: `sysctl -qw net.netfilter.nf_conntrack_tcp_timeout_close_wait=0`, from: "node",
 			fails: all, named: `timeout_close_wait`,
 		},
 		{

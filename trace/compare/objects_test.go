@@ -80,7 +80,8 @@ func TestObjects(t *testing.T) {
 		"endpoints removed shop/web: 10.244.1.1:8080 ready on worker-1 →",
 		"endpoints changed shop/web: 10.244.1.2:8080 ready on worker-1 → 10.244.1.2:8080 not ready on worker-1",
 		"endpoints added shop/web:  → 10.244.1.3:8080 ready on worker-1",
-		"Nodes changed worker-1: flannel.alpha.coreos.com/public-ip 10.77.0.11 → flannel.alpha.coreos.com/public-ip 10.77.0.19",
+		"Nodes changed worker-1: " +
+			"flannel.alpha.coreos.com/public-ip 10.77.0.11 → flannel.alpha.coreos.com/public-ip 10.77.0.19",
 		"Nodes changed worker-1: podCIDRs 10.244.1.0/24 → podCIDRs 10.244.9.0/24",
 	}
 	if !slices.Equal(text, want) || left != 0 {

@@ -98,9 +98,10 @@ var furtherFaults = []fault{
 	lostAnswer("the node has a TTL of 1", "node2 sysctl -qw net.ipv4.ip_default_ttl=1").hostNetwork(),
 	lostAt("the client's pod has a route with a TTL of 1", report.SegmentNetwork, endtoend.EndpointNodeDrops,
 		"client ip route replace default via 10.244.1.1 hoplimit 1").saying("hoplimit 1 (pod shop/client)"),
-	lostAnswer("the endpoint's pod has a route with a TTL of 2", "endpoint ip route replace default via 10.244.2.1 hoplimit 2").
-		saying("hoplimit 2 (pod shop/web)"),
-	trap("a route of the node has a TTL of 1, and it forwards", "node1 ip route replace 10.244.2.0/24 via 192.168.50.2 hoplimit 1",
+	lostAnswer("the endpoint's pod has a route with a TTL of 2",
+		"endpoint ip route replace default via 10.244.2.1 hoplimit 2").saying("hoplimit 2 (pod shop/web)"),
+	trap("a route of the node has a TTL of 1, and it forwards",
+		"node1 ip route replace 10.244.2.0/24 via 192.168.50.2 hoplimit 1",
 		"node2 ip route replace 10.244.1.0/24 via 192.168.50.1 hoplimit 1"),
 	trap("a route with a TTL of 64 has the last word", "client sysctl -qw net.ipv4.ip_default_ttl=1",
 		"client ip route replace default via 10.244.1.1 hoplimit 64"),

@@ -22,8 +22,9 @@ type sent struct {
 // hopsOf is the TTL or hop limit of a packet, with the route that has it, or else the setting (ip_select_ttl in
 // include/net/ip.h, ip6_dst_hoplimit in net/ipv6/output_core.c); ok is false where it was not collected.
 func hopsOf(s *nodestate.State, p sent) (hops int, by string, ok bool) {
-	if r := s.Host.Lookup(host.Query{Dst: p.dst, Src: p.src, AnyMark: true, AnyUID: true}); r.Known && r.By.HopLimit() > 0 {
-		return r.By.HopLimit(), fmt.Sprintf("%s hoplimit %d", r.By, r.By.HopLimit()), true
+	r := s.Host.Lookup(host.Query{Dst: p.dst, Src: p.src, AnyMark: true, AnyUID: true})
+	if limit := r.By.HopLimit(); r.Known && limit > 0 {
+		return limit, fmt.Sprintf("%s hoplimit %d", r.By, limit), true
 	}
 	key := "net/ipv6/conf/" + p.dev + "/hop_limit"
 	if p.dst.Is4() {

@@ -47,9 +47,9 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.ProcessStopped, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("find out who has stopped the process (a debugger, kill -STOP) or frozen its container (docker pause, " +
-			"ctr task pause): on the endpoint's node kill -CONT with its number resumes it, or docker unpause, ctr -n k8s.io " +
-			"task resume with the container's ID; or delete the pod"),
+		remedy: advice("find out who has stopped the process (a debugger, kill -STOP) or frozen its container " +
+			"(docker pause, ctr task pause): on the endpoint's node kill -CONT with its number resumes it, or docker " +
+			"unpause, ctr -n k8s.io task resume with the container's ID; or delete the pod"),
 	})
 	_ = register(kind{
 		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,

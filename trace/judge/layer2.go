@@ -248,8 +248,8 @@ func (n *node) setByHand(dev string, e *host.Neighbour) bool {
 // "" where flannel has noted none.
 func (p *pathCase) vtepMAC(h hop) (mac, node string) {
 	o := p.cluster.nodeOfPods(h.ip)
-	if o == nil || o.Name == p.Name || o.Annotations[snapshot.FlannelBackendType] != "vxlan" || !strings.HasPrefix(h.dev, "flannel.") ||
-		!h.ip.Is4() {
+	if o == nil || o.Name == p.Name || o.Annotations[snapshot.FlannelBackendType] != "vxlan" ||
+		!strings.HasPrefix(h.dev, "flannel.") || !h.ip.Is4() {
 		return "", ""
 	}
 	var data struct{ VtepMAC string }

@@ -52,7 +52,8 @@ func (x onward) of(end *netfilter.Outcome) onward {
 
 // apart tells whether connection tracking does not have a packet in the connection of the first one.
 func apart(pkt *netfilter.Packet, first *netfilter.Outcome) bool {
-	return pkt.Tracking == netfilter.NotOurs || pkt.Tracking == netfilter.Invalid || pkt.Untracked && !first.Packet.Untracked
+	return pkt.Tracking == netfilter.NotOurs || pkt.Tracking == netfilter.Invalid ||
+		pkt.Untracked && !first.Packet.Untracked
 }
 
 // citeTracking finds the rules by which a packet that ended so is apart from its connection, where it is lost by that,

@@ -56,8 +56,8 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 	return out
 }
 
-// misplaced makes the detector of packets to endpoints that end where these are not. at returns what stops them, without
-// the words of the remedy, or nothing.
+// misplaced makes the detector of packets to endpoints that end where these are not. at returns what stops them,
+// without the words of the remedy, or nothing.
 func misplaced(
 	code, actual, message, remedy string,
 	at func(p *pathCase, end *netfilter.Outcome) obstacle,
@@ -395,9 +395,9 @@ func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string,
 		[]report.Command{p.forwardAgain("", port)}
 }
 
-// mayBeElsewhere tells whether a pod may not be at the port of a bridge that somebody has set for its MAC: the entry moves
-// when a frame of the pod comes in, and a pod that gets none may send none. It is there where the pod's own listing has
-// the port, and where the pod has just answered (REACHABLE), as long as no other is behind the port.
+// mayBeElsewhere tells whether a pod may not be at the port of a bridge that somebody has set for its MAC: the entry
+// moves when a frame of the pod comes in, and a pod that gets none may send none. It is there where the pod's own
+// listing has the port, and where the pod has just answered (REACHABLE), as long as no other is behind the port.
 func (p *pathCase) mayBeElsewhere(h hop, port, mac string) bool {
 	if at := p.portOfPod(h); at.mac != "" {
 		return false // setElsewhere judges it

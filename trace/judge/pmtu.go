@@ -74,8 +74,8 @@ func (p *pathCase) findHoles() []issue {
 	return []issue{like}
 }
 
-// tooLargeFor says what becomes of packets that are too large. Linux forbids that routers fragment datagrams, unless the
-// client's socket or its namespace asks otherwise (ip_dont_fragment in include/net/ip.h).
+// tooLargeFor says what happens to packets that are too large. Linux forbids that routers fragment datagrams, unless
+// the client's socket or its namespace asks otherwise (ip_dont_fragment in include/net/ip.h).
 func tooLargeFor(proto uint8) string {
 	if proto == netfilter.TCP {
 		return "connections hang once it sends more than fits into one"

@@ -20,7 +20,8 @@ import (
 func TestWhatMadeAPathUnknownIsNamedBesideItsFailures(t *testing.T) {
 	frontend := netip.MustParseAddrPort("10.97.199.129:80")
 	from := netip.MustParseAddr(client)
-	fault, err := faultdata.Read(filepath.Join(recordedFaults, "iptables-neighbours", "the-interface-of-an-endpoint-is-down.fault"))
+	dir := filepath.Join(recordedFaults, "iptables-neighbours")
+	fault, err := faultdata.Read(filepath.Join(dir, "the-interface-of-an-endpoint-is-down.fault"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestWhatMadeAPathUnknownIsNamedBesideItsFailures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cl, n := openFault(t, filepath.Join(recordedFaults, "iptables-neighbours", "healthy"), fault, nil)
+		cl, n := openFault(t, filepath.Join(dir, "healthy"), fault, nil)
 		r := judgeOpened(t, fault, cl, n.With(snapshot.ProbesFile, data))
 		if len(r.Paths) != 1 {
 			t.Fatalf("%d paths; %s", len(r.Paths), r.Error)

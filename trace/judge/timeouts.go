@@ -44,6 +44,9 @@ const (
 		"then may go to another endpoint"
 )
 
+// timeout is what the keys of timeouts begin with.
+const timeout = "net/netfilter/nf_conntrack_"
+
 // timeouts are how long connection tracking keeps what a connection comes to, in seconds: a state with 0 is over
 // before the next packet comes (nf_ct_is_expired in include/net/netfilter/nf_conntrack.h; tcp_timeouts and udp_timeouts
 // in net/netfilter/nf_conntrack_proto_tcp.c and nf_conntrack_proto_udp.c have the defaults, and that a conversation of
@@ -57,18 +60,15 @@ var timeouts = []struct {
 	anew  bool   // what comes next is the client's, and makes a new entry
 	only  string // who notices, where not everybody does
 }{
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_syn_sent", usual: 120},
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_syn_recv", usual: 60, anew: true},
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_established", usual: 432000},
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_fin_wait", usual: 120, only: withoutEnd},
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_close_wait", usual: 60, anew: true, only: withoutEnd},
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_max_retrans", usual: 300},
-	{proto: netfilter.TCP, key: "net/netfilter/nf_conntrack_tcp_timeout_unacknowledged", usual: 300},
-	{proto: netfilter.UDP, key: "net/netfilter/nf_conntrack_udp_timeout", usual: 30},
-	{
-		proto: netfilter.UDP, key: "net/netfilter/nf_conntrack_udp_timeout_stream", usual: 120, anew: true,
-		only: withoutLongTalk,
-	},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_syn_sent", usual: 120},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_syn_recv", usual: 60, anew: true},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_established", usual: 432000},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_fin_wait", usual: 120, only: withoutEnd},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_close_wait", usual: 60, anew: true, only: withoutEnd},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_max_retrans", usual: 300},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_unacknowledged", usual: 300},
+	{proto: netfilter.UDP, key: timeout + "udp_timeout", usual: 30},
+	{proto: netfilter.UDP, key: timeout + "udp_timeout_stream", usual: 120, anew: true, only: withoutLongTalk},
 }
 
 // chosenAnew tells whether a new entry in the middle of a connection may lead to another endpoint, or have another

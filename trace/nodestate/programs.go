@@ -423,7 +423,8 @@ func (p *policy) add(words []string) {
 
 // applies tells whether a packet is one of those that the policy selects, as far as it is read.
 func (p *policy) applies(x *netfilter.Packet) op.Truth {
-	if p.src.Addr().Is4() != (x.Family == netfilter.IPv4) || p.proto != 0 && p.proto != x.Proto || x.Mark&p.mask != p.mark {
+	if p.src.Addr().Is4() != (x.Family == netfilter.IPv4) || p.proto != 0 && p.proto != x.Proto ||
+		x.Mark&p.mask != p.mark {
 		return op.No
 	}
 	for _, as := range p.lookups(x) {

@@ -32,7 +32,7 @@ const (
 	EbtablesFile        = "ebtables.txt" // chains of the kernel's own ebtables that do something
 	ListenFile          = "listen.txt"
 	// StoppedFile lists, of the processes that hold sockets of ListenFile, those that are stopped, as ps -e -o
-	// pid=,stat=,comm= does, and with F those whose control group is frozen. Those that are not stopped may be listed, too.
+	// pid=,stat=,comm= does, and with F those whose control group is frozen. Others may be listed, too.
 	StoppedFile     = "stopped.txt"
 	TimeFile        = "time.txt" // when the rules were read, by the node's clock
 	ConfigzFile     = "configz.json"

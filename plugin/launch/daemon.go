@@ -58,7 +58,7 @@ func (l *Launcher) openDaemon(ctx context.Context, node string, pod *corev1.Pod)
 	defer cancel()
 	c, err := connect(ctx, func(ctx context.Context, s streams) error {
 		return l.stream(ctx, pod, serveCommand(l.o), s)
-	}, l.o.Build, l.o.Timeout)
+	}, l.o.Build, l.o.Timeout, l.o.Timeout)
 	if err != nil {
 		return nil, l.streamRefused(err)
 	}

@@ -49,7 +49,7 @@ func TestProgressDoesNotExtendACall(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stream := slowly(func(a *wire.Answer) error { return a.Progress("reading") })
-				c, err := connect(t.Context(), stream, "v1", tt.silence)
+				c, err := connect(t.Context(), stream, "v1", tt.silence, tt.silence)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -83,7 +83,7 @@ func TestLargeAnswerWaitsNoLongerThanItsCall(t *testing.T) {
 		c, err := connect(t.Context(), slowly(func(a *wire.Answer) error {
 			n++
 			return a.File(wire.File{Name: "f" + time.Duration(n).String(), Data: noise})
-		}), "v1", time.Minute)
+		}), "v1", time.Minute, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestSilentHello(t *testing.T) {
 		_, err := connect(t.Context(), func(ctx context.Context, _ streams) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}, "v1", 20*time.Second)
+		}, "v1", 20*time.Second, time.Minute)
 		if took := time.Since(start); took < 20*time.Second || took > 25*time.Second {
 			t.Errorf("it ended after %v", took)
 		}

@@ -48,6 +48,8 @@ type fakeCluster struct {
 
 	// watches are what the watches of the helper's pod tell, one after the other; the last one stays open.
 	watches [][]told
+	// again takes the place of watches when a second pod is made.
+	again [][]told
 	// attach is the helper's side of a stream; the default is a good one.
 	attach streamer
 
@@ -55,6 +57,7 @@ type fakeCluster struct {
 	said    []string
 	noted   []string
 	streams int
+	created int
 }
 
 // told is an event of a watch.
@@ -103,6 +106,11 @@ func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Obje
 	w := &fakeCluster{t: t, client: fake.NewClientset(append(objects, readyNode("node1"))...), attach: goodHelper}
 	w.watches = events(statusStarted, statusRunning)
 	w.react("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		if w.created++; w.created == 2 {
+			w.watches = w.again
+		}
+		w.mu.Unlock()
 		p := a.(ktesting.CreateAction).GetObject().(*corev1.Pod)
 		p.Name, p.UID, p.ResourceVersion = podName, types.UID("uid-1"), "1"
 		return false, nil, nil

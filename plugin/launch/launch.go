@@ -284,7 +284,7 @@ func Local(ctx context.Context, node string, o Options, serve Serve) (*Helper, e
 		return nil, errors.New("this program cannot inspect the machine it runs on")
 	}
 	o.fill()
-	c, err := connect(ctx, serve.stream, o.Build, o.Timeout)
+	c, err := connect(ctx, serve.stream, o.Build, o.Timeout, o.Timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -237,7 +237,7 @@ func TestOpenTimesOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFakeCluster(t, nil, c.objects...)
 			w.l.o.Timeout = 50 * time.Millisecond
-			w.watches = c.watches
+			w.watches, w.again = c.watches, c.watches
 			w.attach = says("", "", errors.New("not yet"))
 			if c.attach != nil {
 				w.attach = c.attach
@@ -254,6 +254,37 @@ func TestOpenTimesOut(t *testing.T) {
 				t.Errorf("deleted by force: %v", forced)
 			}
 		})
+	}
+}
+
+// The streams of a container that had just started carried nothing: trace waited for a minute, and failed.
+func TestSilentHelperGetsAnotherPod(t *testing.T) {
+	w := newFakeCluster(t, nil)
+	w.l.o.Timeout = 4 * time.Second
+	w.again = w.watches
+	tries := 0
+	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
+		if tries++; tries == 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return goodHelper(ctx, pod, command, s)
+	}
+	h, err := w.l.Open(t.Context(), "node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made, gone := len(w.did("create", "pods")), len(w.did("delete", "pods")); made != 2 || gone != 1 {
+		t.Errorf("%d pods were made, and %d deleted", made, gone)
+	}
+	if !slices.Contains(w.said, "the helper is silent: another pod") {
+		t.Errorf("said %q", w.said)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := w.left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

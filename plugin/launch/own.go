@@ -17,14 +17,26 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
-// openPod makes a pod on the node and connects to the helper in it.
+// openPod makes a pod on the node and connects to the helper in it. Once in some thousand times the streams of a
+// container that has just started carry nothing: after a quarter of --timeout another pod is made, which gets all of it.
 func (l *Launcher) openPod(ctx context.Context, node string) (*Helper, error) {
+	const share = 4
+	h, err := l.openNewPod(ctx, node, l.o.Timeout/share)
+	if _, silent := errors.AsType[*silentError](err); silent && ctx.Err() == nil {
+		l.o.Say(node, "the helper is silent: another pod")
+		return l.openNewPod(ctx, node, l.o.Timeout)
+	}
+	return h, err
+}
+
+// openNewPod makes a pod, whose helper has to say hello in time.
+func (l *Launcher) openNewPod(ctx context.Context, node string, hello time.Duration) (*Helper, error) {
 	l.o.Say(node, "scheduling")
 	pod, err := l.create(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	m := &connecting{l: l, node: node, pod: pod}
+	m := &connecting{l: l, node: node, pod: pod, hello: hello}
 	c, err := m.run(ctx)
 	if err != nil {
 		if removeErr := l.remove(context.WithoutCancel(ctx), m.pod, m.untouched()); removeErr != nil {
@@ -75,6 +87,8 @@ type connecting struct {
 	node string
 	pod  *corev1.Pod // as it was last seen
 	now  state
+
+	hello time.Duration // how long the helper may be silent at first
 
 	tries int   // failed attempts to connect since the container runs
 	last  error // of the last attempt
@@ -192,7 +206,7 @@ type attempt struct {
 func (m *connecting) attach(ctx context.Context, pod *corev1.Pod, running bool) attempt {
 	c, err := connect(ctx, func(ctx context.Context, s streams) error {
 		return m.l.stream(ctx, pod, nil, s)
-	}, m.l.o.Build, m.l.o.Timeout)
+	}, m.l.o.Build, m.hello, m.l.o.Timeout)
 	return attempt{conn: c, running: running, err: err}
 }
 
@@ -202,7 +216,8 @@ func (m *connecting) failed(a attempt) error {
 	klog.V(4).InfoS("Cannot attach yet", "pod", klog.KObj(m.pod), "err", a.err)
 	_, protocol := errors.AsType[*wire.ProtocolError](a.err)
 	_, refused := errors.AsType[*forbiddenError](m.last)
-	if protocol || refused {
+	_, silent := errors.AsType[*silentError](a.err)
+	if protocol || refused || silent {
 		return m.last
 	}
 	if !a.running {

@@ -95,16 +95,17 @@ type conn struct {
 	err    error // of the stream, once it has ended
 }
 
-// connect runs stream and exchanges hellos with the helper at its other end. Without an error the connection outlives
-// ctx: a run that is interrupted still ends its helpers in order.
+// connect runs stream and exchanges hellos with the helper at its other end, for which it waits no longer than hello;
+// silence is how long it waits for anything after that. Without an error the connection outlives ctx: a run that is
+// interrupted still ends its helpers in order.
 func connect(
-	ctx context.Context, stream func(context.Context, streams) error, build string, silence time.Duration,
+	ctx context.Context, stream func(context.Context, streams) error, build string, hello, silence time.Duration,
 ) (*conn, error) {
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, cancel)
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()
-	c := &conn{stdin: stdin, stderr: &tail{}, idle: &idle{limit: silence}, cancel: cancel, ended: make(chan struct{})}
+	c := &conn{stdin: stdin, stderr: &tail{}, idle: &idle{limit: hello}, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		c.err = stream(streamCtx, streams{stdin: in, stdout: c.idle.watch(out), stderr: c.stderr})
 		// Whoever waits at the other end of a pipe learns why.
@@ -135,6 +136,7 @@ func connect(
 		return nil, c.explain(err)
 	}
 	stop()
+	c.idle.allow(silence)
 	return c, nil
 }
 
@@ -163,10 +165,17 @@ func (c *conn) call(ctx context.Context, method string, params any, sink wire.Si
 func (c *conn) silence(silent <-chan struct{}) error {
 	select {
 	case <-silent:
-		return fmt.Errorf("the helper has not answered for %v; try a longer --timeout", c.idle.limit)
+		return &silentError{c.idle.limit}
 	default:
 		return nil
 	}
+}
+
+// silentError says that a helper said nothing for too long.
+type silentError struct{ limit time.Duration }
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("the helper has not answered for %v; try a longer --timeout", e.limit)
 }
 
 // deadlineError says that a call took too long.
@@ -214,6 +223,13 @@ type idle struct {
 	limit time.Duration
 	mu    sync.Mutex
 	timer *time.Timer
+}
+
+// allow sets the limit of what starts from now on.
+func (i *idle) allow(limit time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.limit = limit
 }
 
 func (i *idle) start(f func()) (stop func() bool) {

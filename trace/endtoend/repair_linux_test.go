@@ -119,12 +119,22 @@ func (n *topology) repair(c *fault, routes, settings []string) {
 	}
 	back := c.undo
 	if back == nil {
+		dev := tunnelDevs[c.tunnel]
+		again := false // the tunnel is made again
 		for _, l := range slices.Backward(c.do) {
+			if dev != "" && slices.Contains(strings.Fields(l), dev) {
+				again = true
+				continue
+			}
 			lines, ok := n.undone(l)
 			if !ok {
 				n.t.Fatalf("nothing says how %q is taken back", l)
 			}
 			back = append(back, lines...)
+		}
+		if again {
+			back = append(back, "node1 ip link del "+dev, "node2 ip link del "+dev)
+			back = append(back, tunnelLines(c.tunnel)...)
 		}
 	}
 	if c.outside && c.undo == nil {

@@ -60,6 +60,11 @@ var tunnels = map[string][]string{
 	},
 }
 
+// tunnelDevs are the interfaces that are made for tunnels.
+var tunnelDevs = map[string]string{
+	"ipip-points": "tun", "gre": "gre7", "gre-points": "gre7", "geneve": "gnv", "wireguard": "flannel-wg",
+}
+
 // tunnelLines are the lines that connect the nodes by a tunnel.
 func tunnelLines(kind string) []string {
 	var out []string

@@ -129,12 +129,24 @@ func wrongIn(r *report.NodeReport) map[string][]string {
 	return out
 }
 
+// connectionsFail are the kinds of findings that say of connections to an endpoint that they fail. In which way may
+// change: a packet that is lost is answered by an error once the kernel has given its next hop up, and by nothing
+// before.
+var connectionsFail = []string{
+	EndpointRefused, EndpointTimeout, EndpointUnreachable, EndpointSilent, DataNotAcknowledged, EndpointReachableDirectly,
+	PacketDropped, PacketLost,
+}
+
 // severe returns the findings that make a verdict worse, by code and subject.
 func severe(fs []report.Finding) []string {
 	var out []string
 	for i := range fs {
-		if fs[i].Severity != report.Info || fs[i].Code == WalkDisagrees {
-			out = append(out, fs[i].Code+" "+fs[i].Subject)
+		if f := &fs[i]; f.Severity != report.Info || f.Code == WalkDisagrees {
+			code := f.Code
+			if slices.Contains(connectionsFail, code) {
+				code = "connections fail"
+			}
+			out = append(out, code+" "+f.Subject)
 		}
 	}
 	return out

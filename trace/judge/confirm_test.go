@@ -55,6 +55,18 @@ func TestConfirmed(t *testing.T) {
 			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(StaleEndpoint, "c"))),
 			false,
 		},
+		{
+			"connections fail in another way", // the next hop had not been given up in the first reading
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "a"))),
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointUnreachable, "a"))),
+			true,
+		},
+		{
+			"connections to another endpoint fail",
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "a"))),
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "b"))),
+			false,
+		},
 		{"another path", missing, reportOf(wrongPath("10.0.0.2", report.Mismatch, errorOf(MissingEndpoint, "a"))), false},
 		{
 			"a node-wide finding for the first time",

@@ -42,9 +42,7 @@ func listenersAt(s *nodestate.State, proto string, at netip.AddrPort, in string)
 			}
 		case x.Accepts(proto, at):
 			out.taking = append(out.taking, x)
-		case x.Port == at.Port() && at.Addr().Is4() && x.Address == netip.IPv6Unspecified() && x.Backlog == 0:
-			// A listing that does not tell the limit of a queue is not of sock_diag, and does not tell either whether the
-			// socket takes IPv4, too.
+		case x.MayAccept(proto, at):
 			out.maybe = append(out.maybe, x)
 		case x.Port == at.Port():
 			out.same = append(out.same, x)

@@ -123,8 +123,9 @@ func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort)
 			other = s
 		case s.Stopped || s.Full():
 			silent = s
-		case len(at) == 0 || slices.ContainsFunc(at, func(a netip.AddrPort) bool { return s.Accepts("tcp", a) }),
-			s.Address == netip.IPv6Unspecified(): // /proc/net/tcp6 does not tell whether it receives IPv4, too
+		case len(at) == 0 || slices.ContainsFunc(at, func(a netip.AddrPort) bool {
+			return s.Accepts("tcp", a) || s.MayAccept("tcp", a)
+		}):
 			return is, false
 		default:
 			elsewhere = s

@@ -176,6 +176,9 @@ func (s *scene) judge(t *testing.T, f *matrixFault, o *outcome) {
 	}
 	live := svcproxy(t, args...)
 	path = s.path(live, f)
+	if f.varies && path != nil && path.Verdict == report.Match {
+		c = s.connect(t, f) // it may be over
+	}
 	o.live = shortly(live, path)
 	named := f.live
 	if named == "" {

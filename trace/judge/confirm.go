@@ -131,10 +131,9 @@ func wrongIn(r *report.NodeReport) map[string][]string {
 
 // connectionsFail are the kinds of findings that say of connections to an endpoint that they fail. In which way may
 // change: a packet that is lost is answered by an error once the kernel has given its next hop up, and by nothing
-// before.
+// before. Which endpoint a packet was for that the kernel discards is not always known.
 var connectionsFail = []string{
 	EndpointRefused, EndpointTimeout, EndpointUnreachable, EndpointSilent, DataNotAcknowledged, EndpointReachableDirectly,
-	PacketDropped, PacketLost,
 }
 
 // severe returns the findings that make a verdict worse, by code and subject.
@@ -142,11 +141,14 @@ func severe(fs []report.Finding) []string {
 	var out []string
 	for i := range fs {
 		if f := &fs[i]; f.Severity != report.Info || f.Code == WalkDisagrees {
-			code := f.Code
-			if slices.Contains(connectionsFail, code) {
-				code = "connections fail"
+			what := f.Code + " " + f.Subject
+			switch {
+			case f.Code == PacketDropped || f.Code == PacketLost:
+				what = "packets are lost"
+			case slices.Contains(connectionsFail, f.Code):
+				what = "connections fail " + f.Subject
 			}
-			out = append(out, code+" "+f.Subject)
+			out = append(out, what)
 		}
 	}
 	return out

@@ -62,6 +62,12 @@ func TestConfirmed(t *testing.T) {
 			true,
 		},
 		{
+			"packets are discarded, and it is not known which endpoint they were for",
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(PacketDropped, "a"))),
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(PacketDropped, ""))),
+			true,
+		},
+		{
 			"connections to another endpoint fail",
 			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "a"))),
 			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "b"))),

@@ -209,11 +209,12 @@ func (p *pathCase) laterOf(s *netfilter.Start, end *netfilter.Outcome, opt netfi
 	opt.Enters = p.entered
 	res := p.walker.Follow(*s, end, opt)
 	x := p.judgeOnward(&res, ConnectionCut, ConnectionCut, func(o *netfilter.Outcome) (string, bool) {
-		if o.Packet.Untracked && !end.Packet.Untracked {
-			return "it is not tracked, so that nothing translates it", false
-		}
 		if o.Packet.Dst != end.Packet.Dst || o.Packet.DstPort != end.Packet.DstPort {
-			return "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String(), false
+			why := "it goes to " + netip.AddrPortFrom(o.Packet.Dst, o.Packet.DstPort).String()
+			if o.Packet.Untracked && !end.Packet.Untracked {
+				why += ", as it is not tracked, so that nothing translates it"
+			}
+			return why, false
 		}
 		src, first := o.Packet.Src, end.Packet.Src
 		return "it comes from " + src.String() + ", and the first from " + first.String(),

@@ -24,7 +24,7 @@ func lead(f *report.Finding) string {
 		return ""
 	case f.Code == RuleNotEvaluated || f.Code == AnswerNotEvaluated || f.Code == ProgramOnPath:
 		return notEvaluated
-	case f.Actual == mayNotArrive || f.Code == PodsCutOff:
+	case f.Actual == mayNotArrive || f.Code == PodsCutOff || f.Code == BridgePortUnknown:
 		return notKnown
 	}
 	return ""
@@ -47,7 +47,10 @@ func (p *pathCase) suspect(issues []issue) {
 				continue
 			}
 			name := f.Evidence[0].Text
-			if f.Predicate != "" && f.Code != PodsCutOff {
+			switch {
+			case f.Code == BridgePortUnknown:
+				name = f.Message
+			case f.Predicate != "" && f.Code != PodsCutOff:
 				name = f.Subject
 			}
 			if words = to; !slices.Contains(named, name) {

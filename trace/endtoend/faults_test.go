@@ -65,7 +65,7 @@ type fault struct {
 	segment string // "": all are right
 	code    string
 	verdict report.SegmentVerdict
-	known   string // the code where the kernel shows what is otherwise unknown: for how long it does, varies
+	known   string   // the code where the kernel shows what is otherwise unknown: for how long it does, varies
 	says    string   // part of the segment's message, evidence or owner
 	works   bool     // small packets come through all the same
 	hangs   bool     // and large ones do not

@@ -56,11 +56,16 @@ func (p *pathCase) suspect(issues []issue) {
 			if words = to; !slices.Contains(named, name) {
 				named, evidence = append(named, name), append(evidence, f.Evidence...)
 			}
-			if f.Code == PodsCutOff {
+			if f.Code == PodsCutOff || f.Code == BridgePortUnknown {
 				if is.remedy.IsZero() {
 					is.remedy = p.advise(kinds[is.code].remedy, is)
 				}
-				is.remedy.Commands = append(slices.Clip(is.remedy.Commands), f.Commands...)
+				is.remedy.Commands = slices.Clip(is.remedy.Commands)
+				for _, c := range f.Commands {
+					if c.Node != "" { // trace --live is what found it
+						is.remedy.Commands = append(is.remedy.Commands, c)
+					}
+				}
 			}
 		}
 		if named == nil {

@@ -93,7 +93,7 @@ var profiles = map[Profile]func() *corev1.SecurityContext{
 	// Not privileged; what each capability is for:
 	//   NET_ADMIN        read iptables, nftables, ipset, conntrack and IPVS over netlink and getsockopt
 	//   NET_RAW          iptables-legacy opens a raw socket
-	//   SYS_ADMIN        enter the namespaces of a pod; load the BPF program of --live
+	//   SYS_ADMIN        enter the namespaces of a pod, and the node's cgroup namespace; load the BPF program of --live
 	//   SYS_PTRACE       follow /proc/1/root and /proc/PID/fd of processes with more rights than these
 	//   SYS_CHROOT       run the node's own iptables and nft in the node's file system
 	//   DAC_READ_SEARCH  list /proc/PID/fd of processes of other users: who listens on a port

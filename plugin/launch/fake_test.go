@@ -107,7 +107,8 @@ func newFakeCluster(t *testing.T, change func(*Options), objects ...runtime.Obje
 	w.watches = events(statusStarted, statusRunning)
 	w.react("create", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
-		if w.created++; w.created == 2 {
+		w.created++
+		if w.created == 2 {
 			w.watches = w.again
 		}
 		w.mu.Unlock()

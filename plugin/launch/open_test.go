@@ -264,7 +264,8 @@ func TestSilentHelperGetsAnotherPod(t *testing.T) {
 	w.again = w.watches
 	tries := 0
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {
-		if tries++; tries == 1 {
+		tries++
+		if tries == 1 {
 			<-ctx.Done()
 			return ctx.Err()
 		}

@@ -18,7 +18,8 @@ import (
 )
 
 // openPod makes a pod on the node and connects to the helper in it. Once in some thousand times the streams of a
-// container that has just started carry nothing: after a quarter of --timeout another pod is made, which gets all of it.
+// container that has just started carry nothing: after a quarter of --timeout another pod is made, which gets all of
+// it.
 func (l *Launcher) openPod(ctx context.Context, node string) (*Helper, error) {
 	const share = 4
 	h, err := l.openNewPod(ctx, node, l.o.Timeout/share)

@@ -38,9 +38,9 @@ func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {
 		s.Address.IsUnspecified() && s.Address.Is4() == to.Addr().Is4()
 }
 
-// MayAccept tells of a socket that does not [Socket.Accepts] packets to an address and port that it may all the same: it
-// has any address of IPv6, and a listing that does not tell the limit of a queue is not of sock_diag, and does not tell
-// either whether the socket receives IPv4, too.
+// MayAccept tells of a socket that does not accept packets to an address and port by [Socket.Accepts] that it may all
+// the same: it has any address of IPv6, and a listing that does not tell the limit of a queue is not of sock_diag, and
+// does not tell either whether the socket receives IPv4, too.
 func (s *Socket) MayAccept(protocol string, to netip.AddrPort) bool {
 	return s.Protocol == protocol && s.Port == to.Port() && to.Addr().Is4() && s.Address == netip.IPv6Unspecified() &&
 		s.Backlog == 0

@@ -17,7 +17,7 @@ func hookFaults() []matrixFault {
 		{
 			name:  "netdev ingress drops another protocol",
 			make:  `hook in netdev "ingress device \"$CV\"" 0 "udp dport 9 drop"`,
-			fails: none, ci: true,
+			fails: none,
 		},
 		{
 			name:  "netdev egress drops what goes to an endpoint",
@@ -92,7 +92,7 @@ func hookFaults() []matrixFault {
 			name: "two chains of one priority whose order does not matter",
 			make: `hook one inet forward 0 "ip saddr $C ip daddr $R accept"
 				hook two inet forward 0 "ip saddr $C ip daddr 198.51.100.9 drop"`,
-			fails: none, ci: true,
+			fails: none,
 		},
 		{
 			name: "two chains of one priority: the mark is set before it is asked for",

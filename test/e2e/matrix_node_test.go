@@ -125,7 +125,7 @@ func linkFaults() []matrixFault {
 			name:  "a failed neighbour entry of an address that nobody uses",
 			make:  `once ip neigh replace 10.79.0.77 dev eth0 nud failed`,
 			undo:  `ip neigh del 10.79.0.77 dev eth0 2>/dev/null || true`,
-			fails: none, ci: true,
+			fails: none,
 		},
 		{
 			name: "a pod cannot reach itself: hairpin is off on its port", from: "endpoint",

@@ -43,7 +43,7 @@ func routingFaults() []matrixFault {
 		{
 			name:  "a rule for the frontend: a pod's packets are routed after DNAT",
 			make:  `rule pref 105 to $S blackhole`,
-			fails: none, ci: true,
+			fails: none,
 		},
 		{
 			name:  "an unreachable route to an endpoint",
@@ -281,7 +281,7 @@ func answerFaults() []matrixFault {
 		{
 			name:  "the answers of an endpoint are not tracked",
 			make:  `ipt raw PREROUTING -s $R -p tcp --sport 8080 -j CT --notrack`,
-			fails: some, named: `raw|notrack`, ci: true,
+			fails: some, named: `raw|notrack`,
 		},
 		{
 			name:  "requests are tracked in a zone, and answers are not",

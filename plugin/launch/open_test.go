@@ -260,7 +260,7 @@ func TestOpenTimesOut(t *testing.T) {
 // The streams of a container that had just started carried nothing: trace waited for a minute, and failed.
 func TestSilentHelperGetsAnotherPod(t *testing.T) {
 	w := newFakeCluster(t, nil)
-	w.l.o.Timeout = 4 * time.Second
+	w.l.o.Timeout = 8 * time.Second
 	w.again = w.watches
 	tries := 0
 	w.attach = func(ctx context.Context, pod *corev1.Pod, command []string, s streams) error {

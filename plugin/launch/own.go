@@ -22,30 +22,36 @@ import (
 // it.
 func (l *Launcher) openPod(ctx context.Context, node string) (*Helper, error) {
 	const share = 4
-	h, err := l.openNewPod(ctx, node, l.o.Timeout/share)
-	if _, silent := errors.AsType[*silentError](err); silent && ctx.Err() == nil {
+	h, silent, err := l.openNewPod(ctx, node, max(l.o.Timeout/share, min(l.o.Timeout, leastHello)))
+	if silent && ctx.Err() == nil {
 		l.o.Say(node, "the helper is silent: another pod")
-		return l.openNewPod(ctx, node, l.o.Timeout)
+		h, _, err = l.openNewPod(ctx, node, l.o.Timeout)
 	}
 	return h, err
 }
 
-// openNewPod makes a pod, whose helper has to say hello in time.
-func (l *Launcher) openNewPod(ctx context.Context, node string, hello time.Duration) (*Helper, error) {
+// leastHello is for how long a helper may say nothing before it is given up, where --timeout allows it.
+const leastHello = 2 * time.Second
+
+// openNewPod makes a pod, whose helper has to say hello in time. silent: it did not, and the pod is gone.
+func (l *Launcher) openNewPod(
+	ctx context.Context, node string, hello time.Duration,
+) (h *Helper, silent bool, err error) {
 	l.o.Say(node, "scheduling")
 	pod, err := l.create(ctx, node)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	m := &connecting{l: l, node: node, pod: pod, hello: hello}
 	c, err := m.run(ctx)
 	if err != nil {
 		if removeErr := l.remove(context.WithoutCancel(ctx), m.pod, m.untouched()); removeErr != nil {
-			return nil, fmt.Errorf("%w; and %w", err, removeErr)
+			return nil, false, fmt.Errorf("%w; and %w", err, removeErr)
 		}
-		return nil, err
+		_, silent = errors.AsType[*silentError](err)
+		return nil, silent, err
 	}
-	return l.newHelper(node, pod, c, func(ctx context.Context) error { return l.remove(ctx, pod, false) }), nil
+	return l.newHelper(node, pod, c, func(ctx context.Context) error { return l.remove(ctx, pod, false) }), false, nil
 }
 
 // createTimeout bounds the making of a pod: admission webhooks may take 30 s (their longest timeoutSeconds).

@@ -4,7 +4,6 @@ package print
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -43,19 +42,23 @@ func fixesOf(blocks []*block) []report.Remedy {
 			all.addFix(fix)
 		}
 	}
-	at := map[string]int{}
+	out := make([]report.Remedy, 0, len(all.fixes))
+	said := map[string]bool{"": false}
 	for i := range all.fixes {
-		if _, said := at[all.fixes[i].Text]; !said {
-			at[all.fixes[i].Text] = i
+		text := all.fixes[i].Text
+		if said[text] {
+			continue
 		}
-	}
-	slices.SortStableFunc(all.fixes, func(a, b report.Remedy) int { return at[a.Text] - at[b.Text] })
-	for i := len(all.fixes) - 1; i > 0; i-- {
-		if all.fixes[i].Text == all.fixes[i-1].Text {
-			all.fixes[i].Text = ""
+		out = append(out, all.fixes[i])
+		for k := i + 1; k < len(all.fixes) && text != ""; k++ {
+			if more := all.fixes[k]; more.Text == text {
+				more.Text = ""
+				out = append(out, more)
+			}
 		}
+		said[text] = text != ""
 	}
-	return all.fixes
+	return out
 }
 
 // fix writes a remedy: the advice, then each command in a line of its own, which is to be copied in one piece.

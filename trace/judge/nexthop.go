@@ -114,7 +114,7 @@ func unsureHop(
 		is.subject = cut(is.endpoints, 4)
 		is.remedy.Text = "see whether the next hop takes packets; real connections (trace --live) show what happens to them"
 		live := p.askLive().Commands
-		if sending && p.Probes == nil {
+		if sending && !p.sentPayload() {
 			live = p.live("--payload", "http")
 		}
 		is.remedy.Commands = append(is.remedy.Commands, live...)
@@ -374,13 +374,25 @@ func (p *pathCase) sameOwner(h hop, mac string) bool {
 	return false
 }
 
+// sentPayload tells whether real connections were made over which something was sent.
+func (p *pathCase) sentPayload() bool {
+	for _, x := range p.Probes {
+		if x.Payload != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // byAnotherNode: a gateway that is a Node which the endpoint is not on, though it is no router of all packets. Its
 // kube-proxy drops what is INVALID (syncProxyRules in pkg/proxy/iptables/proxier.go; setupNFTables in
 // pkg/proxy/nftables/proxier.go), as the second packet of a connection is whose answer it has not seen (tcp_conntracks
 // in net/netfilter/nf_conntrack_proto_tcp.c).
 func (p *pathCase) byAnotherNode(h hop, end *netfilter.Outcome) *doubt {
 	at, by := p.placeOf(end.Packet.Dst), p.cluster.ofNode(h.ip)
-	if at.node == "" || by == "" || by == at.node || by == p.Name || p.net.DefaultGateway(h.ip) {
+	// Several Nodes may have an address: one that was renamed, and its object left behind.
+	has := func(node string) bool { return slices.Contains(p.cluster.nodesAt[h.ip], node) }
+	if at.node == "" || by == "" || h.ip == end.Packet.Dst || has(at.node) || has(p.Name) || p.net.DefaultGateway(h.ip) {
 		return nil
 	}
 	return &doubt{

@@ -54,7 +54,7 @@ func (p *pathCase) findHoles() []issue {
 			like = issue{
 				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
 				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: %s", why,
-					end.Packet.Out, tooLargeFor(end.Packet.Proto)),
+					end.Packet.Out, tooLargeFor(&end.Packet)),
 				evidence: append([]report.Evidence{cite(where)}, say(evidence...)...),
 			}
 		}
@@ -76,11 +76,16 @@ func (p *pathCase) findHoles() []issue {
 
 // tooLargeFor says what happens to packets that are too large. Linux forbids that routers fragment datagrams, unless
 // the client's socket or its namespace asks otherwise (ip_dont_fragment in include/net/ip.h).
-func tooLargeFor(proto uint8) string {
-	if proto == netfilter.TCP {
+// Larger ones than its own interface takes are fragmented by the client itself, and the fragments again.
+func tooLargeFor(x *netfilter.Packet) string {
+	if x.Proto == netfilter.TCP {
 		return "connections hang once it sends more than fits into one"
 	}
-	return "larger datagrams are lost, unless the client allows routers to fragment them, which Linux does not by default"
+	lost := "datagrams that do not fit, and that the pod's own interface takes whole, are lost"
+	if x.Family == netfilter.IPv4 {
+		lost += ", unless the client allows routers to fragment them, which Linux does not by default"
+	}
+	return lost
 }
 
 // messageLost says why the message that a packet was too large does not come back to the pod, as far as that is

@@ -19,7 +19,7 @@ func TestLargeDatagramsOfIPv4AreLost(t *testing.T) {
 	dir := filepath.Join(recordedFaults, "iptables", "healthy")
 	for service, c := range map[string]struct{ frontend, words string }{
 		"faults":     {"10.97.222.255:80", "connections hang"},
-		"faults-udp": {"10.97.117.2:80", "larger datagrams are lost"},
+		"faults-udp": {"10.97.117.2:80", "takes whole, are lost, unless"},
 	} {
 		f := &faultdata.Fault{Service: service, Node: "node1", From: "pod/faults-client-node1", Frontend: c.frontend}
 		cl, n := openFault(t, dir, f, map[string]func(string) string{

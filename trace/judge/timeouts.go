@@ -40,8 +40,8 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 const (
 	withoutEnd = "connection tracking forgets connections as soon as one side has sent all: a client that says so " +
 		"first, and reads to the end of the answer, does not get it; one that knows the answer's length has no trouble"
-	withoutLongTalk = "connection tracking forgets what has gone on for more than two seconds: what the client sends " +
-		"then may go to another endpoint"
+	withoutLongTalk = "connection tracking forgets what has gone on for more than two seconds: answers to what the client " +
+		"sends then are not translated back"
 )
 
 // timeout is what the keys of timeouts begin with.
@@ -64,11 +64,11 @@ var timeouts = []struct {
 	{proto: netfilter.TCP, key: timeout + "tcp_timeout_syn_recv", usual: 60, anew: true},
 	{proto: netfilter.TCP, key: timeout + "tcp_timeout_established", usual: 432000},
 	{proto: netfilter.TCP, key: timeout + "tcp_timeout_fin_wait", usual: 120, only: withoutEnd},
-	{proto: netfilter.TCP, key: timeout + "tcp_timeout_close_wait", usual: 60, anew: true, only: withoutEnd},
+	{proto: netfilter.TCP, key: timeout + "tcp_timeout_close_wait", usual: 60, only: withoutEnd},
 	{proto: netfilter.TCP, key: timeout + "tcp_timeout_max_retrans", usual: 300},
 	{proto: netfilter.TCP, key: timeout + "tcp_timeout_unacknowledged", usual: 300},
 	{proto: netfilter.UDP, key: timeout + "udp_timeout", usual: 30},
-	{proto: netfilter.UDP, key: timeout + "udp_timeout_stream", usual: 120, anew: true, only: withoutLongTalk},
+	{proto: netfilter.UDP, key: timeout + "udp_timeout_stream", usual: 120, only: withoutLongTalk},
 }
 
 // chosenAnew tells whether a new entry in the middle of a connection may lead to another endpoint, or have another

@@ -445,10 +445,10 @@ type selected struct{ src, dst netip.Addr }
 // with the address that the client asks for.
 func (p *policy) lookups(x *netfilter.Packet) []selected {
 	came := selected{x.OrigSrc, x.OrigDst}
-	if !came.dst.IsValid() {
-		came = selected{x.Src, x.Dst}
-	}
-	if c := x.Tracked(); c != nil {
+	switch c := x.Tracked(); {
+	case !came.dst.IsValid(), c == nil && x.Turn != netfilter.First && x.Tracking != netfilter.NotOurs:
+		came = selected{x.Src, x.Dst} // it has no connection
+	case c != nil:
 		t := c.Original
 		if x.Turn.Answers() {
 			t = c.Reply

@@ -40,8 +40,8 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 const (
 	withoutEnd = "connection tracking forgets connections as soon as one side has sent all: a client that says so " +
 		"first, and reads to the end of the answer, does not get it; one that knows the answer's length has no trouble"
-	withoutLongTalk = "connection tracking forgets what has gone on for more than two seconds: answers to what the client " +
-		"sends then are not translated back"
+	withoutLongTalk = "connection tracking forgets what has gone on for more than two seconds: answers to what the " +
+		"client sends then are not translated back"
 )
 
 // timeout is what the keys of timeouts begin with.

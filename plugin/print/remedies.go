@@ -4,6 +4,7 @@ package print
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -43,20 +44,18 @@ func fixesOf(blocks []*block) []report.Remedy {
 		}
 	}
 	out := make([]report.Remedy, 0, len(all.fixes))
-	said := map[string]bool{"": false}
-	for i := range all.fixes {
-		text := all.fixes[i].Text
-		if said[text] {
-			continue
+	for i, fix := range all.fixes {
+		same := func(o report.Remedy) bool { return fix.Text != "" && o.Text == fix.Text }
+		if slices.ContainsFunc(all.fixes[:i], same) {
+			continue // it stands with the first
 		}
-		out = append(out, all.fixes[i])
-		for k := i + 1; k < len(all.fixes) && text != ""; k++ {
-			if more := all.fixes[k]; more.Text == text {
+		out = append(out, fix)
+		for _, more := range all.fixes[i+1:] {
+			if same(more) {
 				more.Text = ""
 				out = append(out, more)
 			}
 		}
-		said[text] = text != ""
 	}
 	return out
 }

@@ -17,15 +17,16 @@ cd "$(dirname "$0")/.."
 
 # hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
 # them.
-ci=(tidy cross readme vet lint licenses vulns release oracle compute test ipvs e2e fleet)
+ci=(tidy cross readme vet lint licenses vulns release oracle packets test ipvs compute e2e fleet)
 nightly=(repeat fuzz oracle oracle-old walk ipvs kills versions faults live bench bench-agent bench-vm tunnels release axe rendered alerts fleet)
 
-# In a run of the whole list two things run beside steps. What the virtual machine needs is built beside those that only
-# compute, and must have ended before the tests that watch the clock. Its tests keep one processor busy, where those on the
-# cluster mostly wait: they run beside each other, those of the virtual machine with the lower priority.
-beside=(vm ipvs)
-declare -A beside_kind=([vm]=with [ipvs]=step)
-declare -A beside_from=([vm]=vet [ipvs]=e2e) beside_to=([vm]=compute [ipvs]=e2e)
+# In a run of the whole list, what stands in a line here runs beside steps, one after another, with a lower priority. What
+# the virtual machine needs is built beside those that send packets, and must have ended before the tests that watch the
+# clock. Those on the cluster mostly wait: beside them run those in the virtual machine, which keep one processor busy,
+# and those that only compute.
+beside=(vm waiting)
+declare -A beside_runs=([vm]="with_vm" [waiting]="step_ipvs step_compute")
+declare -A beside_from=([vm]=vet [waiting]=e2e) beside_to=([vm]=packets [waiting]=e2e)
 
 # Modules of their own: tools that import what the product has no need of.
 tools=(deploy/image hack/licenses)
@@ -173,30 +174,32 @@ run_fuzz() {
 	fi
 }
 
-# Packages whose tests compute for minutes, or send thousands of packets one after another, and take up to ten times as
-# long under the race detector, or that measure memory, which it takes itself: all of each runs without it
-# (step_compute). Under it runs what does things side by side.
-computing=(
-	internal/gctune plugin/command test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter
-	trace/endtoend trace/judge trace/snapshot
+# Packages whose tests take up to ten times as long under the race detector: all of each runs without it. Under it runs
+# what does things side by side. They only compute, for minutes (step_compute) …
+computing=(plugin/command trace/judge)
+# … or send thousands of packets one after another, or measure memory, which the race detector takes itself
+# (step_packets).
+sending=(
+	internal/gctune test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend
+	trace/snapshot
 )
 # PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
 # family of rules with its faults; no search through all inputs.
-computing_race=(
+raced=(
 	"plugin/command -skip ^Test(Poison|Hostile)"
 	"trace/judge -run ^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults)$"
 	"trace/snapshot -skip ^TestLargeArchiveIsReadNodeByNode$"
 )
 
-# run_tests ARG… runs every package under the race detector, of those that compute a part. Many wait for the kernel, or
-# for time to pass: three at once, and beside them, one after another, what computes.
+# run_tests ARG… runs every package under the race detector, of those above a part. Many wait for the kernel, or for time
+# to pass: three at once, and beside them, one after another, those parts.
 run_tests() {
-	local packages computes part words out other status=0
-	computes="$(IFS='|'; echo "${computing[*]}")"
-	mapfile -t packages < <(go list ./... | grep -vE "/($computes)\$")
+	local packages apart part words out other status=0
+	apart="$(IFS='|'; echo "${computing[*]}|${sending[*]}")"
+	mapfile -t packages < <(go list ./... | grep -vE "/($apart)\$")
 	out="$(mktemp)"
 	(
-		for part in "${computing_race[@]}"; do
+		for part in "${raced[@]}"; do
 			read -ra words <<<"$part"
 			go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}" || exit 1
 		done
@@ -212,6 +215,10 @@ run_tests() {
 step_compute() {
 	with_kubectl
 	go run ./hack/gotest -timeout 30m "${computing[@]/#/./}"
+}
+
+step_packets() {
+	go run ./hack/gotest -timeout 30m "${sending[@]/#/./}"
 }
 
 step_test() {
@@ -468,7 +475,7 @@ run_whole_list() {
 				begin_beside "$other"
 			fi
 		done
-		if [[ " ${beside[*]} " != *" $step "* ]]; then
+		if [[ " ${beside_runs[*]} " != *" step_$step "* ]]; then
 			(run step "$step")
 		fi
 		for other in "${beside[@]}"; do
@@ -483,12 +490,14 @@ run_whole_list() {
 beside_pid='' beside_log=''
 
 begin_beside() {
-	echo "=== $1 begins, beside ${beside_from[$1]} to ${beside_to[$1]}"
+	echo "=== ${beside_runs[$1]} begins, beside ${beside_from[$1]} to ${beside_to[$1]}"
 	beside_log="$(mktemp)"
 	set -m # in a process group of its own, to be ended with all that it has started
 	(
 		renice -n 19 "$BASHPID" >/dev/null
-		run "${beside_kind[$1]}" "$1"
+		for name in ${beside_runs[$1]}; do # words
+			run "${name%%_*}" "${name#*_}"
+		done
 	) >"$beside_log" 2>&1 </dev/null &
 	set +m
 	beside_pid=$!
@@ -501,7 +510,7 @@ await_beside() {
 	cat "$beside_log"
 	rm -f "$beside_log"
 	if ((status != 0)); then
-		echo "=== $1 failed" >&2
+		echo "=== ${beside_runs[$1]} failed" >&2
 		return "$status"
 	fi
 }

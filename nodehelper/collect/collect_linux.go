@@ -51,7 +51,7 @@ var (
 		{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
 		{snapshot.RuleFile, command("ip", "-j", "rule")},
 		{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
-		{snapshot.NeighbourFile, command("ip", "-j", "neigh", "show", "nud", "all")},
+		{snapshot.NeighbourFile, readNeighbours},
 	}
 	onPath = []source{
 		{snapshot.SysctlFile, readSysctl},

@@ -64,6 +64,19 @@ func command(program string, args ...string) func(context.Context, *reader) ([]b
 	}
 }
 
+// readNeighbours reads the neighbour table, and behind it the addresses for which the node answers in place of others.
+func readNeighbours(ctx context.Context, r *reader) ([]byte, error) {
+	table, err := command("ip", "-j", "neigh", "show", "nud", "all")(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	proxied, err := command("ip", "-j", "neigh", "show", "proxy")(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return append(table, proxied...), nil
+}
+
 // unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c,
 // iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself.
 var unreadable = regexp.MustCompile("(?m)^.*(is incompatible, use 'nft' tool|contains incompatible " +

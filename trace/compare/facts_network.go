@@ -123,6 +123,9 @@ func (r *reader) neighbours() {
 		}
 		r.set(PartNeighbours, dev+" "+ip.String(), text)
 	})
+	h.EachProxied(func(dev string, ip netip.Addr) {
+		r.set(PartNeighbours, dev+" "+ip.String()+" (proxy)", "answered for")
+	})
 }
 
 // What is said of a neighbour that nobody answered for, and of one that somebody has set.

@@ -75,6 +75,15 @@ var cniFaults = []fault{
 	lostAnswer("the node does not answer for the pod's gateway",
 		"node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0", "endpoint ip neigh flush dev eth0").
 		saying("169.254.1.1").routedTo(),
+	trap("the node answers for the pod's gateway by an entry, not by proxy_arp",
+		"node2 ip neigh add proxy 169.254.1.1 dev vethpod", "node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0",
+		"endpoint ip neigh flush dev eth0").routedTo(),
+	lostAnswer("the node answers for another address than the pod's gateway",
+		"node2 ip neigh add proxy 169.254.1.2 dev vethpod", "node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0",
+		"endpoint ip neigh flush dev eth0").saying("169.254.1.1").routedTo(),
+	trap("the node answers for the pod's gateway by proxy_arp_pvlan",
+		"node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0", "node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp_pvlan=1",
+		"node2 ip route add 169.254.1.1 dev vethpod", "endpoint ip neigh flush dev eth0").routedTo(),
 	lostAt("the route leads to the interface of another pod", report.SegmentEndpointNode, endtoend.EndpointNodeNoRoute,
 		"node2 ip link add vethold type veth peer name vetholdpeer", "node2 ip link set vethold up",
 		"node2 ip link set vetholdpeer up", "node2 ip route replace 10.244.2.9/32 dev vethold").

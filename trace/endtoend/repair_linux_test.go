@@ -39,6 +39,8 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 			return []string{at + " ip link del " + strings.Fields(command)[3]}, true
 		}
 		return replaced(" add ", " del ")
+	case has("ip neigh add proxy "):
+		return replaced(" add ", " del ")
 	case has("ip neigh replace"), has("ip neigh add"):
 		f := strings.Fields(command) // ip neigh replace ADDRESS lladdr MAC dev DEV
 		return []string{at + " ip neigh del " + f[3] + " dev " + f[7]}, true

@@ -197,22 +197,20 @@ func (v *veth) ownedBeside() bool {
 }
 
 // answersForOthers tells whether the node, or a neighbour behind its bridge, may answer for a next hop that is none of
-// the node's addresses: by proxy_arp, if the node's own route to it is by another interface (arp_process and
-// arp_fwd_proxy in net/ipv4/arp.c).
+// the node's addresses.
 func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 	bridge := v.node.Host.Master(v.end)
 	if v.hop.Is4() {
-		read := false
-		for _, dev := range []string{"all", v.bridge()} {
-			value, there := v.node.Host.Sysctl("net/ipv4/conf/" + dev + "/proxy_arp")
-			if there && value != "0" {
-				return v.proxies(show)
-			}
-			read = read || there && dev != "all"
-		}
-		if bridge == "" && read {
+		may, by, known := v.node.Host.AnswersForOthers(v.bridge(), v.hop)
+		switch {
+		case may:
+			return v.proxies(show, by)
+		case known && bridge == "":
 			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s, and %s does not answer for others",
-				v.podPlace, v.hop, v.node.Name, v.end), "net/ipv4/conf/"+v.end+"/proxy_arp=0"), false
+				v.podPlace, v.hop, v.node.Name, v.end), "net/ipv4/conf/"+v.end+"/proxy_arp=0",
+				"ip neigh show proxy on "+v.node.Name+": "+v.hop.String()+" is not listed"), false
+		case !known && bridge == "":
+			show = by
 		}
 	}
 	if bridge == "" {
@@ -224,10 +222,11 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 			"known", v.podPlace, v.hop, v.node.Name, bridge), false
 }
 
-// proxies judges a next hop for which the node answers ARP, if its own route to it is by another interface.
-func (v *veth) proxies(show string) (s report.Segment, ok bool) {
+// proxies judges a next hop for which the node answers ARP by some setting, if its own route to it is by another
+// interface, or by that one with proxy_arp_pvlan.
+func (v *veth) proxies(show, by string) (s report.Segment, ok bool) {
 	r, known, _ := v.node.Host.Route(v.hop)
-	if !known || !r.Unusable() && r.Dev != v.bridge() {
+	if !known || !r.Unusable() && (r.Dev != v.bridge()) != strings.Contains(by, "/proxy_arp_pvlan=") {
 		return s, true
 	}
 	return with(unknown(v.segment, v.place, v.node.Name, show,

@@ -66,10 +66,33 @@ func routeText(l *Lookup) string {
 	return " (" + cmp.Or(l.By.String(), string(l.Type)) + ")"
 }
 
-// proxies tells whether the node answers by ARP for other addresses on an interface, or may.
-func (n *Network) proxies(dev string) bool {
-	on, ok := n.larger(dev, "proxy_arp")
-	return !ok || on.value != 0
+// AnswersForOthers tells whether the node may answer by ARP on an interface for an address that is not its own, if its
+// route to that is by another interface, with proxy_arp_pvlan also by the same (arp_process, arp_fwd_proxy and
+// arp_fwd_pvlan in net/ipv4/arp.c); by what it does. known is false where that was not collected; by then says what is
+// missing, as a person would ask for it.
+func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by string, known bool) {
+	for _, name := range []string{"proxy_arp", "proxy_arp_pvlan"} {
+		switch on, ok := n.larger(dev, name); {
+		case ok && on.value != 0:
+			return true, on.text, true
+		case !ok && by == "":
+			by = "sysctl net.ipv4.conf." + dev + "." + name
+		}
+	}
+	ip = ip.Unmap()
+	if n.proxied[neighbourKey{dev, ip}] || n.proxied[neighbourKey{"", ip}] {
+		return true, "ip neigh: proxy " + ip.String() + " dev " + dev, true
+	}
+	if n.proxied == nil && by == "" {
+		by = "ip neigh show proxy"
+	}
+	return false, by, by == ""
+}
+
+// isSilent tells whether the node is certain not to answer for an address that is not its own.
+func (n *Network) isSilent(dev string, ip netip.Addr) bool {
+	may, _, known := n.AnswersForOthers(dev, ip)
+	return known && !may
 }
 
 // arpUnroutable says why the kernel does not answer a question whose asker the reverse path filter would not let send
@@ -77,7 +100,7 @@ func (n *Network) proxies(dev string) bool {
 // (ip_route_input_noref in net/ipv4/route.c, fib_validate_source in net/ipv4/fib_frontend.c). "" where it may answer.
 func (n *Network) arpUnroutable(dev string, address, asker netip.Addr) (why string, known bool) {
 	q := Query{Dst: address, Src: asker, In: dev, Bare: true}
-	if l := n.Lookup(q); l.Known && l.Type != RouteLocal && (l.Unusable() || !n.proxies(dev)) {
+	if l := n.Lookup(q); l.Known && l.Type != RouteLocal && (l.Unusable() || n.isSilent(dev, address)) {
 		return "the route to " + address.String() + " for what comes in by " + dev + " is not that of the node's own " +
 			"addresses" + routeText(&l) + ", so that the kernel does not answer", true
 	}

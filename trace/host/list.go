@@ -213,3 +213,10 @@ func (n *Network) EachNeighbour(f func(dev string, ip netip.Addr, e Neighbour)) 
 		f(k.dev, k.ip, e)
 	}
 }
+
+// EachProxied yields the addresses for which the node answers in place of others, with the interface, in no order.
+func (n *Network) EachProxied(f func(dev string, ip netip.Addr)) {
+	for k := range n.proxied {
+		f(k.dev, k.ip)
+	}
+}

@@ -33,12 +33,27 @@ type ipNeighbour struct {
 	State []string `json:"state"`
 }
 
-// readNeighbours reads ip-neigh.json. A list without entries is one: a node that has talked to nobody has none.
+// readNeighbours reads ip-neigh.json: the table, and behind it, if it was read, the list of addresses for which the
+// node answers in place of others. A list without entries is one: a node that has talked to nobody has none.
 func (n *Network) readNeighbours(data []byte) error {
-	list, err := decode[ipNeighbour](data)
+	const both = 2
+	lists, err := decodeLists[ipNeighbour](data, both)
 	if err != nil {
 		return err
 	}
+	if len(lists) == both {
+		proxied := map[neighbourKey]bool{}
+		for i := range lists[1] {
+			x := &lists[1][i]
+			ip, err := parseAddr(x.Dst)
+			if err != nil {
+				return err
+			}
+			proxied[neighbourKey{x.Dev, ip}] = true // on all interfaces where it has none (pneigh_lookup)
+		}
+		n.proxied = proxied
+	}
+	list := lists[0]
 	all := make(map[neighbourKey]Neighbour, len(list))
 	for i := range list {
 		x := &list[i]

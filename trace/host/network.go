@@ -29,6 +29,7 @@ type Network struct {
 	kindsKnown  bool                       // the kinds of interfaces were collected
 	links       map[string]link            // by name; nil where not collected
 	neighbours  map[neighbourKey]Neighbour // nil where not collected
+	proxied     map[neighbourKey]bool      // for which the node answers; nil where not collected
 	foundAt     map[netip.Addr][]string    // of them those that the kernel has found: their interfaces, by address
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
 	learned     map[string][]learned       // by bridge, likewise

@@ -77,7 +77,7 @@ func Parse(files Files) (*Network, []error) {
 	}
 	read(snapshot.RuleFile, "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
-	read(snapshot.NeighbourFile, "ip -j neigh show nud all", files.Neighbours, n.readNeighbours)
+	read(snapshot.NeighbourFile, "ip -j neigh show nud all, and of ip -j neigh show proxy behind it", files.Neighbours, n.readNeighbours)
 	read(snapshot.BridgeFDBFile, "bridge -j fdb show", files.BridgeFDB, n.readFDB)
 	read(snapshot.WireGuardFile, "wg show all", files.WireGuard, n.readWireGuard)
 	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)
@@ -88,21 +88,35 @@ func Parse(files Files) (*Network, []error) {
 
 // decode reads one JSON array of objects; anything after it is an error.
 func decode[T any](data []byte) ([]T, error) {
+	lists, err := decodeLists[T](data, 1)
+	if err != nil {
+		return nil, err
+	}
+	return lists[0], nil
+}
+
+// decodeLists reads JSON arrays of objects, at least one and so many at most; anything after them is an error.
+func decodeLists[T any](data []byte, most int) (lists [][]T, err error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it is empty")
 	}
-	var out []T
 	d := json.NewDecoder(bytes.NewReader(data))
-	if err := d.Decode(&out); err != nil {
-		return nil, badJSON(err, len(data))
-	}
-	if out == nil {
-		return nil, errors.New("it holds null, not a list")
+	for range most {
+		var out []T
+		if err := d.Decode(&out); errors.Is(err, io.EOF) && len(lists) > 0 {
+			return lists, nil
+		} else if err != nil {
+			return nil, badJSON(err, len(data))
+		}
+		if out == nil {
+			return nil, errors.New("it holds null, not a list")
+		}
+		lists = append(lists, out)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("there is something after the list (byte %d)", d.InputOffset())
 	}
-	return out, nil
+	return lists, nil
 }
 
 // badJSON describes in one line what is wrong with a JSON text.

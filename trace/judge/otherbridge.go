@@ -167,7 +167,7 @@ func (p *pathCase) strangers(o *expect.Origin, end *netfilter.Outcome) *misport 
 	pkt := &end.Packet
 	own := "net/ipv4/conf/" + pkt.Out + "/proxy_arp"
 	if pkt.Out == o.Iface || netfilter.IsUnknown(o.Iface) || !pkt.Dst.Is4() || !p.net.PodsOnly(pkt.Out, true) ||
-		!p.isOff(own) || !p.isOff("net/ipv4/conf/all/proxy_arp") {
+		!p.isOff(own) || !p.isOff("net/ipv4/conf/all/proxy_arp") || p.mayAnswerFor(pkt.Out, o.Address) {
 		return nil
 	}
 	who := Owner{Node: p.Name, Pod: p.cluster.podNames[pkt.Dst]}

@@ -427,15 +427,25 @@ func (p *pathCase) forwardAgain(when, port string) report.Command {
 // calicoPrefix begins the names of the interfaces that Calico makes for pods (InterfacePrefix of Felix).
 const calicoPrefix = "cali"
 
-// withoutProxyARP: Calico gives pods the gateway 169.254.1.1, which no interface has: the node answers for it where
-// proxy_arp is set for the pod's interface or for all (arp_process in net/ipv4/arp.c).
+// calicoGateway is that of Calico's pods, which no interface has.
+var calicoGateway = netip.AddrFrom4([4]byte{169, 254, 1, 1})
+
+// withoutProxyARP: the node answers for the gateway of Calico's pods where proxy_arp is set for the pod's interface or
+// for all, or where it has an entry for it.
 func (p *pathCase) withoutProxyARP(a netip.Addr) (evidence []string, fix []report.Command) {
 	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
 	all, own := "net/ipv4/conf/all/proxy_arp", "net/ipv4/conf/"+l.Dev+"/proxy_arp"
 	if !l.Known || !a.Is4() || !strings.HasPrefix(l.Dev, calicoPrefix) || !p.isOff(all) || !p.isOff(own) ||
-		slices.ContainsFunc(p.net.AddressesOn(l.Dev), netip.Addr.Is4) {
+		p.mayAnswerFor(l.Dev, calicoGateway) || slices.ContainsFunc(p.net.AddressesOn(l.Dev), netip.Addr.Is4) {
 		return nil, nil
 	}
-	return []string{all + "=0, " + own + "=0: the node does not answer for 169.254.1.1, the gateway of Calico's pods"},
+	return []string{all + "=0, " + own + "=0: the node does not answer for " + calicoGateway.String() +
+			", the gateway of Calico's pods"},
 		[]report.Command{p.onNode("as Calico sets it", "sysctl", "-w", own+"=1")}
+}
+
+// mayAnswerFor tells whether the node answers by ARP for an address of others, by what was read.
+func (p *pathCase) mayAnswerFor(dev string, ip netip.Addr) bool {
+	may, _, _ := p.net.AnswersForOthers(dev, ip)
+	return may
 }

@@ -18,7 +18,7 @@ var sysctls = []string{
 	"ipv4/fwmark_reflect", "ipv4/tcp_fwmark_accept", "ipv4/ip_default_ttl", "ipv6/conf/*/hop_limit",
 	"ipv4/conf/*/forwarding", "ipv4/conf/*/rp_filter", "ipv4/conf/*/route_localnet", "ipv4/conf/*/accept_local",
 	"ipv4/conf/*/src_valid_mark", "ipv4/conf/*/arp_ignore", "ipv4/conf/*/arp_filter",
-	"ipv4/conf/all/arp_announce", "ipv4/conf/*/proxy_arp", "ipv4/conf/*/proxy_arp_pvlan",
+	"ipv4/conf/all/arp_announce", "ipv4/conf/*/proxy_arp", "ipv4/conf/*/proxy_arp_pvlan", "ipv4/conf/*/medium_id",
 	"ipv4/fib_multipath_hash_policy", "ipv6/fib_multipath_hash_policy",
 	"ipv6/conf/*/forwarding", "ipv6/conf/*/force_forwarding", "ipv6/conf/*/mtu",
 	"ipv6/conf/all/disable_ipv6", "ipv6/conf/default/disable_ipv6", "ipv6/ip_nonlocal_bind",

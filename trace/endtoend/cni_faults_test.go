@@ -81,6 +81,9 @@ var cniFaults = []fault{
 	lostAnswer("the node answers for another address than the pod's gateway",
 		"node2 ip neigh add proxy 169.254.1.2 dev vethpod", "node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0",
 		"endpoint ip neigh flush dev eth0").saying("169.254.1.1").routedTo(),
+	lostAnswer("the node takes the pod's gateway to be on the pod's own link",
+		"node2 sysctl -qw net.ipv4.conf.vethpod.medium_id=-1", "endpoint ip neigh flush dev eth0").
+		saying("169.254.1.1").routedTo(),
 	trap("the node answers for the pod's gateway by proxy_arp_pvlan",
 		"node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0", "node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp_pvlan=1",
 		"node2 ip route add 169.254.1.1 dev vethpod", "endpoint ip neigh flush dev eth0").routedTo(),

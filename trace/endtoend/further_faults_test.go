@@ -88,6 +88,25 @@ var furtherFaults = []fault{
 		saying("10.244.1.5 dev lo").sharing(),
 	lostAnswer("the endpoint's pod has the client's address itself", "endpoint ip addr add 10.244.1.5/32 dev lo").
 		saying("pod shop/web itself").sharing(),
+	lostAt("the client's pod has the frontend's address itself", report.SegmentClientPod, endtoend.PodNoRoute,
+		"client ip addr add 10.96.0.10/32 dev lo").saying("10.96.0.10 dev lo"),
+	lostAt("the client's pod has a local route to the frontend", report.SegmentClientPod, endtoend.PodNoRoute,
+		"client ip route add local 10.96.0.10/32 dev lo").saying("pod shop/client has a local route"),
+	lostAt("the endpoint's node has a local route to the pod", report.SegmentEndpointNode,
+		endtoend.EndpointNodeNoRoute, "node2 ip route add local 10.244.2.9/32 dev lo").saying("local 10.244.2.9"),
+	lostAnswer("the endpoint's pod has a local route to the client", "endpoint ip route add local 10.244.1.5/32 dev lo").
+		saying("local 10.244.1.5"),
+	lostAnswer("the endpoint's node has the client's network for local", "node2 ip addr add 10.244.1.0/24 dev lo").
+		saying("10.244.1.0/24"),
+	unknownAt("the endpoint's node sends the connection on to a pod that nobody is", report.SegmentEndpointNode,
+		"node2 iptables-nft -t nat -I PREROUTING -d 10.244.2.9 -p tcp --dport 8080 -j DNAT --to-destination 10.244.2.10").
+		saying("nat PREROUTING rule 1 translates"),
+	unknownAt("the endpoint's node takes the connection itself", report.SegmentEndpointNode,
+		"node2 iptables-nft -t nat -I PREROUTING -d 10.244.2.9 -p tcp --dport 8080 -j REDIRECT --to-ports 81").
+		saying("nat PREROUTING rule 1 translates"),
+	unknownAt("the endpoint's pod sends the connection back", report.SegmentEndpointPod,
+		"endpoint iptables-nft -t nat -I PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.244.1.5").
+		saying("nat PREROUTING rule 1 translates"),
 	trap("the client's pod has the endpoint's address, too", "client ip addr add 10.244.2.9/32 dev lo").sharing(),
 	lostAt("the client's pod has a TTL of 1", report.SegmentNetwork, endtoend.EndpointNodeDrops,
 		"client sysctl -qw net.ipv4.ip_default_ttl=1").saying("net/ipv4/ip_default_ttl=1 (pod shop/client)"),

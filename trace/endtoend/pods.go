@@ -80,6 +80,9 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			s.Evidence = []report.Evidence{e}
 			return s, nil
 		}
+		if own := c.kept(p.State, &res, to.Dst, place, "requests"); own != nil {
+			return own.segment(PodNoRoute, segment, place, c.Client.Name, get), nil
+		}
 		return bad.segment(PodDrops, segment, place, c.Client.Name, enter("iptables-save")), nil
 	case end.Packet.Src != to.Src:
 		return unknown(segment, place, c.Client.Name, get,

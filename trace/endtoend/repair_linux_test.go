@@ -18,6 +18,8 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 	}
 	has := func(prefix string) bool { return strings.HasPrefix(command, prefix) }
 	switch {
+	case has("ip route add local "): // to a table of its own
+		return replaced(" add ", " del ")
 	case has("ip route "), has("ip neigh flush"):
 		return nil, true
 	case has("iptables-nft-restore"):

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -159,12 +160,32 @@ func (c *Connection) troubleOf(o *netfilter.Outcome) *trouble {
 		}
 	case netfilter.Sent:
 		t.unknown = true
-		t.message = fmt.Sprintf("sent on to %s by %s", o.Packet.Dst, o.Packet.Out)
+		t.message = fmt.Sprintf("sent on to %s by %s", destination(&o.Packet), o.Packet.Out)
+		c.translates(t, &o.Packet)
 	case netfilter.Delivered:
 		t.unknown = true
-		t.message = fmt.Sprintf("given to a socket at %s port %d", o.Packet.Dst, o.Packet.DstPort)
+		t.message = "given to a socket at " + destination(&o.Packet)
+		c.translates(t, &o.Packet)
 	}
 	return t
+}
+
+// destination is where a packet goes; without the port where that is any.
+func destination(p *netfilter.Packet) string {
+	if p.DstPort == 0 {
+		return p.Dst.String()
+	}
+	return netip.AddrPortFrom(p.Dst, p.DstPort).String()
+}
+
+// translates names the rule that gave a packet its destination.
+func (c *Connection) translates(t *trouble, p *netfilter.Packet) {
+	if !p.DNAT || p.DNATBy.Chain == nil {
+		return
+	}
+	e := c.Cite(p.DNATBy)
+	t.message += ", as " + e.Where.String() + " translates the destination"
+	t.evidence, t.owner = append(t.evidence, e), OwnerOf(p.DNATBy)
 }
 
 // kept says that a namespace gives packets to its own sockets which are for another one, as it has their destination
@@ -179,14 +200,24 @@ func (c *Connection) kept(
 	}
 	f := netfilter.FamilyOf(to)
 	unread, _ := c.unread(s, f, byRoutes)
-	dev := s.Host.DevOf(to)
-	if len(res.Outcomes) == 0 || res.Ended != "" || rulesUnread(s, f) != "" || unread != nil || dev == "" {
+	if len(res.Outcomes) == 0 || res.Ended != "" || rulesUnread(s, f) != "" || unread != nil {
+		return nil
+	}
+	if dev := s.Host.DevOf(to); dev != "" {
+		return &trouble{
+			owner:    "whoever gave it the address",
+			message:  fmt.Sprintf("%s itself has the address %s: it gives %s to its own sockets", who, to, what),
+			evidence: []report.Evidence{{Text: fmt.Sprintf("ip addr: %s dev %s", to, dev)}},
+		}
+	}
+	l := s.Host.Lookup(host.Query{Dst: to, AnyMark: true, AnyUID: true})
+	if !l.Known || l.Type != host.RouteLocal {
 		return nil
 	}
 	return &trouble{
-		owner:    "whoever gave it the address",
-		message:  fmt.Sprintf("%s itself has the address %s: it gives %s to its own sockets", who, to, what),
-		evidence: []report.Evidence{{Text: fmt.Sprintf("ip addr: %s dev %s", to, dev)}},
+		owner:    "whoever made the route",
+		message:  fmt.Sprintf("%s has a local route to %s: it gives %s to its own sockets", who, to, what),
+		evidence: []report.Evidence{{Text: cmp.Or(l.By.String(), "ip route show table local: "+to.String())}},
 	}
 }
 

@@ -71,8 +71,9 @@ func routeText(l *Lookup) string {
 // arp_fwd_pvlan in net/ipv4/arp.c); by what it does. known is false where that was not collected; by then says what is
 // missing, as a person would ask for it.
 func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by string, known bool) {
-	for _, name := range []string{"proxy_arp", "proxy_arp_pvlan"} {
+	for _, name := range []string{proxyARP, "proxy_arp_pvlan"} {
 		switch on, ok := n.larger(dev, name); {
+		case ok && on.value != 0 && name == proxyARP && n.sameMedium(dev, ip):
 		case ok && on.value != 0:
 			return true, on.text, true
 		case !ok && by == "":
@@ -87,6 +88,20 @@ func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by stri
 		by = "ip neigh show proxy"
 	}
 	return false, by, by == ""
+}
+
+const proxyARP = "proxy_arp"
+
+// sameMedium tells whether proxy_arp does not answer on an interface as medium_id says that who asks and who is asked
+// for share a link: -1, or that of the interface to which the route leads (arp_fwd_proxy in net/ipv4/arp.c).
+func (n *Network) sameMedium(dev string, ip netip.Addr) bool {
+	medium := func(dev string) string { return n.sysctl["net/ipv4/conf/"+dev+"/medium_id"] }
+	own := medium(dev)
+	if own == "" || own == "0" {
+		return false
+	}
+	l := n.Lookup(Query{Dst: ip, AnyMark: true, AnyUID: true})
+	return own == "-1" || l.Known && (medium(l.Dev) == own || medium(l.Dev) == "-1")
 }
 
 // isSilent tells whether the node is certain not to answer for an address that is not its own.

@@ -70,7 +70,7 @@ func (c *Connection) passes(
 		}
 		t := c.troubleOf(o)
 		if !o.Certain {
-			t.unknown = true
+			t.doubt(o, res)
 		}
 		if bad == nil || bad.unknown && !t.unknown {
 			bad = t
@@ -104,12 +104,39 @@ func (c *Connection) passes(
 			if u.Where.Chain != nil {
 				e.Where = c.Cite(u.Where).Where
 			}
+			if slices.ContainsFunc(bad.evidence, func(has report.Evidence) bool { // which quotes the rule
+				return e.Where.Chain != "" && has.Where == e.Where && bad.doubts(u)
+			}) {
+				continue
+			}
 			if len(bad.evidence) < maxEvidence && !slices.Contains(bad.evidence, e) {
 				bad.evidence = append(bad.evidence, e)
 			}
 		}
 	}
 	return kept, bad
+}
+
+// doubt says that an outcome is not certain, and why, if its own rule is what is not known.
+func (t *trouble) doubt(o *netfilter.Outcome, res *netfilter.Result) {
+	t.unknown = true
+	switch o.End {
+	case netfilter.Dropped, netfilter.Rejected, netfilter.Filtered:
+		t.message = "may be " + t.message
+	case netfilter.NoRoute, netfilter.Taken, netfilter.Lost, netfilter.Sent, netfilter.Delivered:
+		return
+	}
+	for i := range res.Uncertain {
+		if u := &res.Uncertain[i]; u.Where.Chain != nil && u.Where == o.Where && u.Why != "" {
+			t.message += ": " + strings.Clone(u.Why)
+			return
+		}
+	}
+}
+
+// doubts tells whether the message says already why something is uncertain.
+func (t *trouble) doubts(u *netfilter.Uncertain) bool {
+	return u.Why != "" && strings.HasSuffix(t.message, ": "+u.Why)
 }
 
 // devicesOf are the interfaces that the packets of a walk have come in by and leave by.

@@ -77,7 +77,8 @@ func Parse(files Files) (*Network, []error) {
 	}
 	read(snapshot.RuleFile, "ip -j rule", files.Rule4, func(data []byte) error { return n.readRules(data, 0) })
 	read(snapshot.Rule6File, "ip -j -6 rule", files.Rule6, func(data []byte) error { return n.readRules(data, 1) })
-	read(snapshot.NeighbourFile, "ip -j neigh show nud all, and of ip -j neigh show proxy behind it", files.Neighbours, n.readNeighbours)
+	read(snapshot.NeighbourFile, "ip -j neigh show nud all, and of ip -j neigh show proxy behind it", files.Neighbours,
+		n.readNeighbours)
 	read(snapshot.BridgeFDBFile, "bridge -j fdb show", files.BridgeFDB, n.readFDB)
 	read(snapshot.WireGuardFile, "wg show all", files.WireGuard, n.readWireGuard)
 	read(snapshot.SysctlFile, "sysctl -a", files.Sysctl, n.readSysctl)

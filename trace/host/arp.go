@@ -72,12 +72,17 @@ func routeText(l *Lookup) string {
 // missing, as a person would ask for it.
 func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by string, known bool) {
 	for _, name := range []string{proxyARP, "proxy_arp_pvlan"} {
-		switch on, ok := n.larger(dev, name); {
-		case ok && on.value != 0 && name == proxyARP && n.sameMedium(dev, ip):
-		case ok && on.value != 0:
-			return true, on.text, true
-		case !ok && by == "":
-			by = "sysctl net.ipv4.conf." + dev + "." + name
+		if name == proxyARP && n.sameMedium(dev, ip) {
+			continue
+		}
+		for _, of := range []string{"all", dev} { // either of the two turns it on
+			key := "net/ipv4/conf/" + of + "/" + name
+			switch value, there := n.Sysctl(key); {
+			case there && value != "0":
+				return true, key + "=" + value, true
+			case !there && by == "":
+				by = "sysctl " + key
+			}
 		}
 	}
 	ip = ip.Unmap()

@@ -41,7 +41,7 @@ release-test: ## Build a release twice, compare, and install it through krew
 	hack/test.sh nightly release
 
 .PHONY: cluster-up
-cluster-up: build ## Bring up a real Kubernetes with three nodes on this machine (Debian, root); MODES and KUBERNETES_VERSION choose
+cluster-up: build ## Bring up a real Kubernetes with three nodes on this machine (Debian, root); MODES, NETWORK and KUBERNETES_VERSION choose
 	test/cluster/cluster up
 
 .PHONY: cluster-down

@@ -9,6 +9,9 @@ KUBERNETES_VERSION="${KUBERNETES_VERSION:-v1.37.1}"
 # "NODE=MODE[@VERSION] …", with the modes iptables (nft backend), iptables-legacy and nftables, and a version of kube-proxy of its own.
 MODES="${MODES:-node1=iptables node2=iptables-legacy node3=nftables}"
 
+# How packets get from node to node: direct, by routes; or vxlan, by interfaces as flannel makes them.
+NETWORK="${NETWORK:-direct}"
+
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
 go_version="$(go env GOVERSION)"
 bin="$cache/kubernetes-$KUBERNETES_VERSION-$go_version-$(go env GOARCH)"

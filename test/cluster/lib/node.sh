@@ -124,7 +124,7 @@ start_node() {
 	[[ -n "$pid" ]] || die "node $node has no process 1: $(tail -n 3 "$dir/log/init.log")"
 	cat >"$dir/cni-conf/10-svcproxy.conflist" <<-EOF
 		{"cniVersion": "1.0.0", "name": "svcproxy", "plugins": [
-		  {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam": {"type": "host-local",
+		  {"type": "bridge", "bridge": "cni0", "mtu": $(pod_mtu), "isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam": {"type": "host-local",
 		   "ranges": $(kubectl get node "$node" -o json | jq -c '[.spec.podCIDRs[] | [{subnet: .}]]'), "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}},
 		  {"type": "portmap", "capabilities": {"portMappings": true}}]}
 	EOF
@@ -153,23 +153,74 @@ in_node() {
 	nsenter -t "$pid" -m -p -n -u -i -- env PATH="$PATH:$runtime" "$@"
 }
 
+# pod_mtu prints that of the pods' interfaces: what an Ethernet takes, less the headers of VXLAN over IPv6.
+pod_mtu() { [[ "$NETWORK" == vxlan ]] && echo 1430 || echo 1500; }
+
 # connect_nodes lays the routes to every node's pods, as a CNI's own routing would.
 connect_nodes() {
-	local to from cidr via4 via6 number
-	for to in $(nodes); do
-		number="$(number_of "$to")"
-		via4="${api4%.*}.$((10 + number))" via6="${api6%::*}::1$number"
-		for cidr in $(kubectl get node "$to" -o jsonpath='{.spec.podCIDRs[*]}'); do
-			local family=-4 via="$via4"
-			if [[ "$cidr" == *:* ]]; then
-				family=-6 via="$via6"
-			fi
-			ip "$family" route replace "$cidr" via "$via"
-			for from in $(nodes); do
-				[[ "$from" == "$to" ]] || ip -n "$(namespace_of "$from")" "$family" route replace "$cidr" via "$via"
-			done
+	local node
+	if [[ "$NETWORK" == vxlan ]]; then
+		for node in $(nodes); do
+			each_network "$node" make_tunnel "$node"
 		done
+	fi
+	for node in $(nodes); do
+		each_network "$node" reach "$node"
 	done
+}
+
+# each_network NODE COMMAND… runs a command for each family of a node's pods, with: the device of the tunnel, the node's
+# address, the pods' network, the family as ip wants it, the node's number.
+each_network() {
+	local node="$1" cidr number
+	shift
+	number="$(number_of "$node")"
+	for cidr in $(kubectl get node "$node" -o jsonpath='{.spec.podCIDRs[*]}'); do
+		if [[ "$cidr" == *:* ]]; then
+			"$@" flannel-v6.1 "${api6%::*}::1$number" "$cidr" -6 "$number"
+		else
+			"$@" flannel.1 "${api4%.*}.$((10 + number))" "$cidr" -4 "$number"
+		fi
+	done
+}
+
+# reach NODE DEV ADDRESS CIDR FAMILY NUMBER lays the routes to a node's pods, here and on the other nodes.
+reach() {
+	local node="$1" at="$3" cidr="$4" family="$5" from
+	shift
+	ip "$family" route replace "$cidr" via "$at"
+	for from in $(nodes); do
+		[[ "$from" == "$node" ]] || connect "$from" "$@"
+	done
+}
+
+# mac_of DEV NUMBER prints the link-layer address of a node's end of the tunnel.
+mac_of() { printf '02:00:00:%s:00:%02x' "$([[ "$1" == flannel.1 ]] && echo 04 || echo 06)" "$2"; }
+
+# make_tunnel NODE DEV ADDRESS CIDR FAMILY NUMBER makes a node's end of the tunnel (flannel's pkg/backend/vxlan/device.go).
+make_tunnel() {
+	local node="$1" dev="$2" at="$3" cidr="$4" family="$5" number="$6" ns
+	ns="$(namespace_of "$node")"
+	if ! ip -n "$ns" link show "$dev" >/dev/null 2>&1; then
+		ip -n "$ns" link add "$dev" address "$(mac_of "$dev" "$number")" type vxlan id 1 local "$at" dev eth0 dstport 8472 nolearning
+		ip -n "$ns" "$family" addr add "${cidr%/*}/$([[ "$family" == -4 ]] && echo 32 || echo 128)" dev "$dev"
+		ip -n "$ns" link set "$dev" up
+	fi
+}
+
+# connect NODE DEV ADDRESS CIDR FAMILY NUMBER lays a node's route to another one's pods, with what a tunnel needs besides
+# (flannel's pkg/backend/vxlan/vxlan_network.go).
+connect() {
+	local node="$1" dev="$2" at="$3" cidr="$4" family="$5" number="$6" ns mac
+	ns="$(namespace_of "$node")"
+	if [[ "$NETWORK" == direct ]]; then
+		ip -n "$ns" "$family" route replace "$cidr" via "$at"
+		return
+	fi
+	mac="$(mac_of "$dev" "$number")"
+	ip -n "$ns" "$family" neigh replace "${cidr%/*}" lladdr "$mac" dev "$dev" nud permanent
+	bridge -n "$ns" fdb replace "$mac" dev "$dev" dst "$at"
+	ip -n "$ns" "$family" route replace "$cidr" via "${cidr%/*}" dev "$dev" onlink
 }
 
 # stop_node ends a node: when its process 1 goes, the kernel ends all that run in it.

@@ -57,7 +57,7 @@ var (
 		{snapshot.SysctlFile, readSysctl},
 		{snapshot.ProgramsFile, readPrograms},
 		{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
-		{snapshot.XfrmFile, module("xfrm_user", command("ip", "xfrm", "policy"))},
+		{snapshot.XfrmFile, module("xfrm_user", readPolicies)},
 	}
 )
 

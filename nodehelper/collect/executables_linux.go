@@ -77,6 +77,20 @@ func readNeighbours(ctx context.Context, r *reader) ([]byte, error) {
 	return append(table, proxied...), nil
 }
 
+// readPolicies reads the policies of IPsec, and behind them what happens to packets that none selects. Before Linux 5.15
+// (2d151d39073a) these are accepted, and the kernel does not know the question.
+func readPolicies(ctx context.Context, r *reader) ([]byte, error) {
+	policies, err := command("ip", "xfrm", "policy")(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	others, err := command("ip", "xfrm", "policy", "getdefault")(ctx, r)
+	if err != nil && !strings.Contains(err.Error(), "Invalid argument") {
+		return nil, err
+	}
+	return append(policies, others...), nil
+}
+
 // unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c,
 // iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself.
 var unreadable = regexp.MustCompile("(?m)^.*(is incompatible, use 'nft' tool|contains incompatible " +

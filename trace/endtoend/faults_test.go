@@ -71,6 +71,7 @@ type fault struct {
 	hangs   bool     // and large ones do not
 	silent  bool     // connections are accepted, and nothing is answered
 	six     bool     // it is made in IPv6, too
+	only6   bool     // it is made in IPv6 alone
 	onNode  bool     // the endpoint has its node's network namespace
 	routed  bool     // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
 	shared  bool     // an address of the pods is somebody else's, too: the namespaces are found by others

@@ -104,6 +104,19 @@ var furtherFaults = []fault{
 	unknownAt("the endpoint's node takes the connection itself", report.SegmentEndpointNode,
 		"node2 iptables-nft -t nat -I PREROUTING -d 10.244.2.9 -p tcp --dport 8080 -j REDIRECT --to-ports 81").
 		saying("nat PREROUTING rule 1 translates"),
+	unknownAt("IPsec blocks by default what comes into the endpoint's pod", report.SegmentEndpointPod,
+		"endpoint ip xfrm policy setdefault in block").saying("default policy: in block").
+		repairedBy("endpoint ip xfrm policy setdefault in accept"),
+	unknownAt("IPsec blocks by default what leaves the client's pod", report.SegmentClientPod,
+		"client ip xfrm policy setdefault out block").saying("default policy: out block").
+		repairedBy("client ip xfrm policy setdefault out accept"),
+	unknownAt("IPsec blocks by default what the endpoint's node forwards", report.SegmentEndpointNode,
+		"node2 ip xfrm policy setdefault fwd block").saying("default policy: fwd block").
+		repairedBy("node2 ip xfrm policy setdefault fwd accept"),
+	lostAt("the endpoint's pod has the link-layer address of its bridge", report.SegmentEndpointNode,
+		endtoend.EndToEndWrongNeighbour, "node2 ip link set cni0 address 02:00:00:00:00:07",
+		"endpoint ip link set eth0 address 02:00:00:00:00:07", "endpoint ip neigh flush all", "node2 ip neigh flush all").
+		saying("02:00:00:00:00:07").repairedBy("node2 ip link set cni0 address 02:00:00:00:00:08"),
 	unknownAt("the endpoint's pod sends the connection back", report.SegmentEndpointPod,
 		"endpoint iptables-nft -t nat -I PREROUTING -p tcp --dport 8080 -j DNAT --to-destination 10.244.1.5").
 		saying("nat PREROUTING rule 1 translates"),

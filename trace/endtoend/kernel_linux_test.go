@@ -271,7 +271,7 @@ func againstTheKernel(t *testing.T, all []fault, tools ...string) {
 		for _, v6 := range []bool{false, true} {
 			c := &all[i]
 			name := c.name
-			if v6 && !c.six || !testutil.OneIn(sampled, i) {
+			if v6 && !c.six && !c.only6 || !v6 && c.only6 || !testutil.OneIn(sampled, i) {
 				continue
 			}
 			if v6 {

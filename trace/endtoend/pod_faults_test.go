@@ -3,7 +3,10 @@
 package endtoend_test
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -167,6 +170,18 @@ func (c fault) overVXLAN() fault {
 	return c
 }
 
+// hanging is a fault of which large packets do not come through.
+func (c fault) hanging() fault {
+	c.hangs = true
+	return c
+}
+
+// inIPv6 is a fault that is none in IPv4.
+func (c fault) inIPv6() fault {
+	c.only6 = true
+	return c
+}
+
 // repairedBy says how a fault is taken back.
 func (c fault) repairedBy(lines ...string) fault {
 	c.undo = lines
@@ -192,8 +207,34 @@ var learns = []string{
 		"dst 192.168.50.2",
 }
 
+// tunnelAgain makes a node's end of the tunnel again, with other options.
+func tunnelAgain(own int, options string) []string {
+	words := strings.NewReplacer("OWN", strconv.Itoa(own), "PEER", strconv.Itoa(3-own), "OPTIONS", options,
+		"LOCAL", fmt.Sprintf("local 192.168.50.%d", own)+" dstport 8472")
+	return strings.Split(words.Replace(`nodeOWN ip link del flannel.1
+nodeOWN ip link add flannel.1 mtu 1430 address 02:00:00:00:00:0OWN type vxlan id 1 LOCAL nolearning OPTIONS
+nodeOWN ip addr add 10.244.OWN.0/32 dev flannel.1
+nodeOWN ip link set flannel.1 up
+nodeOWN ip route add 10.244.PEER.0/24 via 10.244.PEER.0 dev flannel.1 onlink
+nodeOWN ip neigh add 10.244.PEER.0 lladdr 02:00:00:00:00:0PEER dev flannel.1 nud permanent
+nodeOWN bridge fdb add 02:00:00:00:00:0PEER dev flannel.1 dst 192.168.50.PEER`), "\n")
+}
+
 // vxlanFaults are of the VXLAN between the nodes, and of the network below it.
 var vxlanFaults = []fault{
+	lostAt("VXLAN over IPv6 sends no checksum, and the other end wants one", report.SegmentNetwork,
+		endtoend.TunnelPeerMissing, tunnelAgain(1, "udp6zerocsumtx")...).saying("udp6zerocsumrx").overVXLAN().inIPv6(),
+	trap("VXLAN over IPv6 without checksums at both ends", append(tunnelAgain(1, "udp6zerocsumtx udp6zerocsumrx"),
+		tunnelAgain(2, "udp6zerocsumtx udp6zerocsumrx")...)...).overVXLAN().inIPv6(),
+	trap("VXLAN over IPv4 without checksums, of IPv6 at one end",
+		tunnelAgain(1, "udp6zerocsumtx noudpcsum")...).overVXLAN(),
+	lostAt("VXLAN leaves checksums inside to the other end, which does not take such", report.SegmentNetwork,
+		endtoend.TunnelPeerMissing, tunnelAgain(1, "remcsumtx")...).saying("remcsumrx").overVXLAN().
+		repairedBy(tunnelAgain(1, "")...),
+	unknownAt("VXLAN leaves checksums inside to the other end, which takes such, if they are small",
+		report.SegmentNetwork, append(tunnelAgain(1, "remcsumtx"), tunnelAgain(2, "remcsumrx")...)...).
+		passing().hanging().saying("remcsumtx").overVXLAN().
+		repairedBy(append(tunnelAgain(1, ""), tunnelAgain(2, "")...)...),
 	trap("floods and learns", learning("192.168.50.2")...).overVXLAN(),
 	unknownAt("floods, and not to the endpoint's node", report.SegmentNetwork, learning("192.168.50.77")...).
 		overVXLAN().repairedBy(learns...),

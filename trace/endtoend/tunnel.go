@@ -159,12 +159,15 @@ func (x *crossing) receiver(place string, t *host.Tunnel, e *envelope, p *netfil
 }
 
 // fits tells how well an interface of a node fits a packet that one of another node has sent: -1 if it does not take
-// it. The kernel prefers one with both ends, then the other end alone, then its own (ip_tunnel_lookup).
+// it. The kernel prefers one with both ends, then the other end alone, then its own (ip_tunnel_lookup). Of GRE it wants
+// a checksum just if packets are to have one, and a number if they are (ip_tunnel_rcv); of Geneve see
+// [crossing.sameSums].
 func fits(o, sent *host.Tunnel, p *netfilter.Packet) int {
 	const own, other = 1, 2
 	fit := 1
 	switch {
 	case o.InKey != sent.OutKey, o.ID != sent.ID, o.Port != sent.Port,
+		o.InSum != sent.OutSum, o.InSeq && !sent.OutSeq, sent.NoSum6 && !o.WithoutSum6 && p.Dst.Is6(),
 		o.Remote.IsValid() && o.Remote != p.Src, o.Local.IsValid() && o.Local != p.Dst:
 		return -1
 	}
@@ -191,6 +194,14 @@ func endsOf(t *host.Tunnel) string {
 	}
 	if t.InKey != "" {
 		text += " ikey " + t.InKey
+	}
+	for _, flag := range []struct {
+		set  bool
+		text string
+	}{{t.InSum, " icsum"}, {t.InSeq, " iseq"}, {t.WithoutSum6, " udp6zerocsumrx"}} {
+		if flag.set {
+			text += flag.text
+		}
 	}
 	return text
 }

@@ -44,7 +44,7 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out), "%s of %s is down", in, x.to.Name),
 			"ip link on "+x.to.Name+": "+in+" is not UP"), ""
 	}
-	if s, ok := x.sameForm(place, &v, in); !ok {
+	if s, ok := x.sameForm(place, &v, in, to.Dst); !ok {
 		return s, in
 	}
 	if !found {
@@ -100,7 +100,7 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.S
 // sameForm compares the form of the headers at both ends: one that the other end does not expect is discarded
 // (vxlan_rcv in drivers/net/vxlan/vxlan_core.c). That with a mark is sent for packets alone that have one
 // (vxlan_build_gbp_hdr).
-func (x *crossing) sameForm(place string, v *host.VXLAN, in string) (s report.Segment, ok bool) {
+func (x *crossing) sameForm(place string, v *host.VXLAN, in string, end netip.Addr) (s report.Segment, ok bool) {
 	o, _ := x.to.Host.VXLAN(in)
 	evidence := []string{
 		fmt.Sprintf("ip -d link on %s: %s gbp %t gpe %t", x.from.Name, x.out, v.GBP, v.GPE),
@@ -115,6 +115,31 @@ func (x *crossing) sameForm(place string, v *host.VXLAN, in string) (s report.Se
 		return with(unknown(report.SegmentNetwork, place, x.from.Name, "ip -d link show "+x.out,
 			"%s of %s sends the marks of packets along (gbp), and %s of %s discards packets that have one: whether these have "+
 				"is not known", x.out, x.from.Name, in, x.to.Name), evidence...), false
+	}
+	return x.sameSums(place, v, &o, in, end)
+}
+
+// sameSums compares how checksums are sent and taken: over IPv6 a packet without that of UDP is discarded, unless the
+// socket takes such (udp6_csum_init in net/ipv6/ip6_checksum.c, __udp6_lib_rcv in net/ipv6/udp.c); of one whose
+// checksum inside is left to the other end, an end that does not do that finds the header's flag unknown (vxlan_rcv).
+func (x *crossing) sameSums(
+	place string, v, o *host.VXLAN, in string, end netip.Addr,
+) (s report.Segment, ok bool) {
+	lost := func(what, sends, takes string) (report.Segment, bool) {
+		return with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
+			"%s of %s sends packets %s, and %s of %s discards such", x.out, x.from.Name, what, in, x.to.Name),
+			fmt.Sprintf("ip -d link on %s: %s %s", x.from.Name, x.out, sends),
+			fmt.Sprintf("ip -d link on %s: %s without %s", x.to.Name, in, takes)), false
+	}
+	switch {
+	case v.NoSum6 && !o.WithoutSum6 && end.Is6():
+		return lost("without a checksum of UDP", "udp6zerocsumtx", "udp6zerocsumrx")
+	case v.RemoteSum && !o.TakesRemoteSum:
+		return lost("whose checksum inside is left to the other end", "remcsumtx", "remcsumrx")
+	case v.RemoteSum: // measured on Linux 6.18: those that are cut into segments are lost
+		return with(unknown(report.SegmentNetwork, place, x.from.Name, "ip -d link show "+x.out,
+			"%s of %s leaves checksums inside to %s of %s: whether that takes large packets is not known", x.out, x.from.Name,
+			in, x.to.Name), fmt.Sprintf("ip -d link on %s: %s remcsumtx", x.from.Name, x.out)), false
 	}
 	return s, true
 }

@@ -20,6 +20,11 @@ type Tunnel struct {
 	TTL           uint8      // of the outer packets; 0 where it is the inner one's, or the kernel's default
 	// External: where packets go is decided by whoever sends them (routes that encapsulate, BPF).
 	External bool
+	// InSum, OutSum, InSeq, OutSeq: of GRE, packets that come in have to have a checksum or a number, and have one that
+	// are sent.
+	InSum, OutSum, InSeq, OutSeq bool
+	// NoSum6, WithoutSum6: of Geneve over IPv6, as [VXLAN] has them.
+	NoSum6, WithoutSum6 bool
 }
 
 // tunnels are the kinds of interfaces that [Network.Tunnel] tells of.
@@ -37,6 +42,12 @@ type tunnelData struct {
 	OutKey   string          `json:"okey"`
 	TTL      json.RawMessage `json:"ttl"` // a number, or a word
 	External bool            `json:"external"`
+	InSum    bool            `json:"icsum"`
+	OutSum   bool            `json:"ocsum"`
+	InSeq    bool            `json:"iseq"`
+	OutSeq   bool            `json:"oseq"`
+	Zero6TX  bool            `json:"udp_zero_csum6_tx"`
+	Zero6RX  bool            `json:"udp_zero_csum6_rx"`
 }
 
 // readEncapsulation reads the interfaces of tunnels that are not VXLAN. One whose parameters are of another form is
@@ -52,6 +63,7 @@ func (n *Network) readEncapsulation(list []ipTunnel) {
 		t := Tunnel{
 			Kind: kind, Local: someAddr(d.Local), Remote: someAddr(d.Remote, d.Remote6), ID: d.ID, Port: d.Port,
 			InKey: strings.Clone(d.InKey), OutKey: strings.Clone(d.OutKey), External: d.External,
+			InSum: d.InSum, OutSum: d.OutSum, InSeq: d.InSeq, OutSeq: d.OutSeq, NoSum6: d.Zero6TX, WithoutSum6: d.Zero6RX,
 		}
 		if ttl, err := strconv.ParseUint(string(d.TTL), 10, 8); err == nil {
 			t.TTL = uint8(ttl)

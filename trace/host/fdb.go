@@ -195,6 +195,12 @@ func (n *Network) TakenByBridge(bridge, mac string) bool {
 		slices.ContainsFunc(n.bridgeOwn[bridge], func(x learned) bool { return strings.EqualFold(x.mac, mac) })
 }
 
+// KeptByBridge tells whether a bridge sends no frames to a MAC by its ports, as it has it for its own: it is the bridge's,
+// or one by [Network.TakenByBridge].
+func (n *Network) KeptByBridge(bridge, mac string) bool {
+	return n.TakenByBridge(bridge, mac) || strings.EqualFold(n.links[bridge].mac, mac) && !n.Deaf(bridge)
+}
+
 // Deaf tells whether a bridge does not take in frames to its own address: it has no entry that says that it is its own,
 // so that it passes them on as those to an unknown one (br_handle_frame_finish in net/bridge/br_input.c). The kernel
 // makes that entry with the bridge, and one for each port; bridge fdb flush removes them. A promiscuous bridge takes

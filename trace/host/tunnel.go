@@ -24,6 +24,10 @@ type VXLAN struct {
 	Proxy bool
 	// GBP: marks of packets go into the header. GPE: its header is that of another form.
 	GBP, GPE bool
+	// NoSum6, WithoutSum6: over IPv6 it sends packets without a checksum of UDP, and takes such.
+	NoSum6, WithoutSum6 bool
+	// RemoteSum, TakesRemoteSum: it leaves the checksum inside to the other end, and takes such packets.
+	RemoteSum, TakesRemoteSum bool
 }
 
 // ipTunnel is a tunnel's interface as ip -j -d link prints it.
@@ -66,11 +70,18 @@ func (n *Network) readVXLANs(list []ipTunnel) {
 			Proxy    bool    `json:"proxy"`
 			GBP      bool    `json:"gbp"`
 			GPE      bool    `json:"gpe"`
+			Zero6TX  bool    `json:"udp_zero_csum6_tx"`
+			Zero6RX  bool    `json:"udp_zero_csum6_rx"`
+			RemoteTX bool    `json:"remcsum_tx"`
+			RemoteRX bool    `json:"remcsum_rx"`
 		}
 		if list[i].Info.Kind != "vxlan" || json.Unmarshal(list[i].Info.Data, &d) != nil {
 			continue
 		}
-		v := VXLAN{Port: d.Port, Lower: d.Link, External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE}
+		v := VXLAN{
+			Port: d.Port, Lower: d.Link, External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE,
+			NoSum6: d.Zero6TX, WithoutSum6: d.Zero6RX, RemoteSum: d.RemoteTX, TakesRemoteSum: d.RemoteRX,
+		}
 		if d.ID != nil {
 			v.ID = *d.ID
 		}

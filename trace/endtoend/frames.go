@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endtoend
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// vlanHeader is what a bridge's port and a veth take beyond their MTU (is_skb_forwardable in net/core/dev.c).
+const vlanHeader = 4
+
+// takes compares how large packets leave by an interface with what the one takes that gets them: the other end of a
+// veth, or a port of the bridge. Larger ones are discarded, and nobody is told (is_skb_forwardable in net/core/dev.c,
+// called by __dev_forward_skb and br_dev_queue_push_xmit); those that are still to be cut pass.
+func (v *veth) takes(from *host.Network, out string, size int, to *host.Network, in string) (
+	s report.Segment, ok bool,
+) {
+	if v.largest > 0 {
+		size = min(size, v.largest)
+	}
+	takes := to.MTU(in)
+	if takes == 0 || size <= takes+vlanHeader {
+		return s, true
+	}
+	of := func(n *host.Network, dev string) string {
+		if n == v.node.Host {
+			return dev + " of " + v.node.Name
+		}
+		return dev + " of " + v.podPlace
+	}
+	s = with(unknown(v.segment, v.place, v.node.Name, "ip -s link show dev "+v.end,
+		"%s sends packets of up to %d bytes, and %s takes %d: larger ones may be lost without a message", of(from, out), size,
+		of(to, in), takes),
+		fmt.Sprintf("ip link: %s mtu %d", of(from, out), from.MTU(out)),
+		fmt.Sprintf("ip link: %s mtu %d", of(to, in), takes))
+	s.Code = LinkMTUDiffers
+	return s, false
+}
+
+// frames compares the neighbour that a node sends frames for a pod to with the pod's own address.
+func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok bool) {
+	hop := hopOf(p)
+	e, there := v.node.Host.Neighbour(p.Out, hop)
+	mac := v.pod.Host.MAC(v.dev)
+	show := "ip neigh show " + hop.String()
+	bridge := v.node.Host.Master(v.end)
+	switch {
+	case bridge != "" && mac != "" && v.node.Host.KeptByBridge(bridge, mac):
+		return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the address",
+			"the bridge %s has the pod's link-layer address %s for its own: it sends no frames to the pod", bridge, mac),
+			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac),
+			fmt.Sprintf("bridge fdb: %s dev %s or one of its ports, permanent", mac, bridge)), false
+	case there && hop == ip && e.MAC != "" && mac != "" && !strings.EqualFold(e.MAC, mac):
+		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, p.Out, e.MAC, e.State)
+		own := fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)
+		if e.State == "PERMANENT" {
+			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
+				"the node sends frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
+		}
+		return with(unknown(v.segment, v.place, v.node.Name, show,
+			"the node last sent frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
+	case there && e.Failed:
+		return with(unknown(v.segment, v.place, v.node.Name, show,
+			"when the node last asked for the pod's link-layer address, nothing answered"),
+			fmt.Sprintf("ip neigh: %s dev %s %s", hop, p.Out, e.State)), false
+	case !there && hop == ip:
+		// The node asks now. A program of eBPF may answer in the pod's place.
+		if why := silentToAll(v.pod.Host, v.dev, ip, v.node.Host, p.Out); why != "" {
+			return unknown(v.segment, v.place, v.node.Name, show+" dev "+p.Out,
+				"the node has no link-layer address of the pod, and by its settings the pod does not answer ARP for %s: %s", ip,
+				why), false
+		}
+	}
+	return s, true
+}

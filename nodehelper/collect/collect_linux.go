@@ -47,8 +47,8 @@ var (
 	routing = []source{
 		{snapshot.AddrFile, command("ip", "-j", "addr")},
 		{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
-		{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
-		{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
+		{snapshot.RouteFile, readRoutes("-4")},
+		{snapshot.Route6File, readRoutes("-6")},
 		{snapshot.RuleFile, command("ip", "-j", "rule")},
 		{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
 		{snapshot.NeighbourFile, readNeighbours},

@@ -64,17 +64,29 @@ func command(program string, args ...string) func(context.Context, *reader) ([]b
 	}
 }
 
+// inTurn runs ip with several commands, and returns what they print, one behind the other.
+func inTurn(ctx context.Context, r *reader, commands ...[]string) (out []byte, err error) {
+	for _, args := range commands {
+		part, err := command("ip", args...)(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, part...)
+	}
+	return out, nil
+}
+
 // readNeighbours reads the neighbour table, and behind it the addresses for which the node answers in place of others.
 func readNeighbours(ctx context.Context, r *reader) ([]byte, error) {
-	table, err := command("ip", "-j", "neigh", "show", "nud", "all")(ctx, r)
-	if err != nil {
-		return nil, err
+	return inTurn(ctx, r, []string{"-j", "neigh", "show", "nud", "all"}, []string{"-j", "neigh", "show", "proxy"})
+}
+
+// readRoutes reads the routes of a family, and behind them what the kernel has learned of single destinations.
+func readRoutes(family string) func(context.Context, *reader) ([]byte, error) {
+	return func(ctx context.Context, r *reader) ([]byte, error) {
+		return inTurn(ctx, r, []string{"-j", family, "route", "show", "table", "all"},
+			[]string{"-j", family, "route", "show", "cache"})
 	}
-	proxied, err := command("ip", "-j", "neigh", "show", "proxy")(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return append(table, proxied...), nil
 }
 
 // readPolicies reads the policies of IPsec, and behind them what happens to packets that none selects. Before Linux 5.15

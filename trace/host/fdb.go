@@ -195,8 +195,8 @@ func (n *Network) TakenByBridge(bridge, mac string) bool {
 		slices.ContainsFunc(n.bridgeOwn[bridge], func(x learned) bool { return strings.EqualFold(x.mac, mac) })
 }
 
-// KeptByBridge tells whether a bridge sends no frames to a MAC by its ports, as it has it for its own: it is the bridge's,
-// or one by [Network.TakenByBridge].
+// KeptByBridge tells whether a bridge sends no frames to a MAC by its ports, as it has it for its own: it is the
+// bridge's, or one by [Network.TakenByBridge].
 func (n *Network) KeptByBridge(bridge, mac string) bool {
 	return n.TakenByBridge(bridge, mac) || strings.EqualFold(n.links[bridge].mac, mac) && !n.Deaf(bridge)
 }

@@ -59,6 +59,7 @@ func (n *Network) Lookup(q Query) Lookup {
 	case dst == limitedBroadcast4:
 		r.Type = RouteBroadcast
 	}
+	f.redirect(&r, dst)
 	if r.Type == RouteLocal && !r.PrefSrc.IsValid() {
 		if r.PrefSrc = dst; !dst.Is4() && !n.own6(dst) {
 			r.PrefSrc = netip.Addr{} // one of the node's, by rules that differ

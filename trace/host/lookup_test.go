@@ -241,6 +241,11 @@ func TestDecisionsAreRemoved(t *testing.T) {
 		route != "ip route del blackhole 192.0.2.0/24 metric 7 table 100" {
 		t.Errorf("%q, %q", rule, route)
 	}
+	object := policyNode(t, `{"type":"blackhole","dst":"192.0.2.0/24","nhid":4,"dev":"lo","flags":[]}`, "")
+	by = object.Lookup(Query{Dst: ip("192.0.2.1"), Local: true}).By // the type of the route in the kernel is unicast
+	if got := strings.Join(by.DeleteRoute(), " "); got != "ip route del 192.0.2.0/24 table main" {
+		t.Errorf("%q", got)
+	}
 	plain := n.Lookup(Query{Dst: ip("8.8.8.8"), Src: ip("10.9.0.1"), In: "pod0", Mark: 1, Proto: 6, DstPort: 80}).By
 	if plain.HasRule() || plain.DeleteRule() != nil {
 		t.Errorf("a default rule is to be removed: %v", plain.DeleteRule())

@@ -54,11 +54,13 @@ type family struct {
 	broadcast  map[netip.Addr]string     // -> its interface, "" where not known
 
 	routesKnown bool // the main table was collected
-	allTables   bool // and all other tables: one that is missing is empty
-	tables      map[string]*table
-	gateways    map[string]bool // the interfaces by which routes go to gateways
-	rules       []rule          // nil: the default rules
-	rulesKnown  bool            // they were collected
+	// redirected are the gateways that others have told the kernel for single destinations, by interface.
+	redirected map[netip.Addr]map[string]netip.Addr
+	allTables  bool // and all other tables: one that is missing is empty
+	tables     map[string]*table
+	gateways   map[string]bool // the interfaces by which routes go to gateways
+	rules      []rule          // nil: the default rules
+	rulesKnown bool            // they were collected
 }
 
 // localNet is a prefix whose every address is the node's own.

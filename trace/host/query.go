@@ -87,7 +87,12 @@ type Decision struct {
 	rule  *rule  // nil: the default rules
 	entry *entry // nil: the rule itself, or no route at all
 	v6    bool
+	// redirected is the gateway that another host has told the kernel in place of the route's; the zero Addr for none.
+	redirected netip.Addr
 }
+
+// Redirected returns the gateway that another host has told the kernel in place of the route's; the zero Addr for none.
+func (d Decision) Redirected() netip.Addr { return d.redirected }
 
 // MTU returns the largest packet that the route takes where that is forwarded; 0 where it has no limit of its own. IPv4
 // always asks for it (ip_dst_mtu_maybe_forward in include/net/ip.h), and so does IPv6 on Linux 6.18, locked or not; its
@@ -121,6 +126,9 @@ func (d Decision) String() string {
 	}
 	if d.entry != nil {
 		parts = append(parts, "table "+d.entry.table+": "+strings.Join(d.entry.words(), " "))
+	}
+	if d.redirected.IsValid() {
+		parts = append(parts, d.tool()+" route show cache: redirected to "+d.redirected.String())
 	}
 	return strings.Join(parts, "; ")
 }
@@ -181,8 +189,11 @@ func (d Decision) DeleteRoute() []string {
 	if d.entry == nil {
 		return nil
 	}
-	return slices.Concat(strings.Fields(d.tool()), []string{"route", "del"}, d.entry.words(),
-		[]string{"table", d.entry.table})
+	words := d.entry.words()
+	if d.entry.byObject {
+		words = slices.DeleteFunc(words, func(w string) bool { return w == string(d.entry.typ) })
+	}
+	return slices.Concat(strings.Fields(d.tool()), []string{"route", "del"}, words, []string{"table", d.entry.table})
 }
 
 // Get returns the command by which the kernel itself answers the query, as words.

@@ -36,6 +36,7 @@ type entry struct {
 	// hopLimit is the TTL or hop limit of packets that the namespace itself sends; 0: the route has none of its own.
 	hopLimit int
 	hops     []Hop  // those that are used; none for a route that refuses
+	byObject bool   // it refuses as its next hop object does: the type of the route itself is unicast
 	nhid     uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
 }
 

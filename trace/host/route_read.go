@@ -63,8 +63,15 @@ func (v *ipVia) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readRoutes reads ip-route.json or ip6-route.json.
+// readRoutes reads ip-route.json or ip6-route.json: the routes, and behind them, if it was read, what the kernel has
+// learned of single destinations.
 func (n *Network) readRoutes(data []byte, fam int) error {
+	data, learned := cutLists(data)
+	if learned != nil {
+		if err := n.readRedirects(learned, fam); err != nil {
+			return fmt.Errorf("what was learned of destinations: %w", err)
+		}
+	}
 	routes, err := decodeRoutes(data)
 	if err != nil {
 		return err
@@ -233,6 +240,7 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 		}
 	}
 	if e.refuses() || e.typ == routeThrow {
+		e.byObject = r.NHID != 0
 		return fam, prefix, []entry{e}, nil
 	}
 	for i := range r.Metrics {

@@ -285,8 +285,12 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 		for _, net := range p.podCIDRs {
 			if net.Contains(a) && p.cluster.nodeOfPods(a) != nil {
 				gateway := netip.PrefixFrom(net.Masked().Addr().Next(), net.Bits())
+				add := []string{"ip", "addr", "add", gateway.String()}
+				if v4 { // IPv6 has no broadcasts
+					add = append(add, "brd", "+")
+				}
 				fix = append(fix, p.onNode("where the CNI gives the bridge the first address (the plugin bridge, flannel)",
-					"ip", "addr", "add", gateway.String(), "brd", "+", "dev", dev))
+					append(add, "dev", dev)...))
 			}
 		}
 	}
@@ -408,6 +412,11 @@ func (p *pathCase) mayBeElsewhere(h hop, port, mac string) bool {
 
 // idlePort says why a port of a bridge that is up passes nothing, and how to have it do so.
 func (p *pathCase) idlePort(bridge, port, when string) (text string, again report.Command) {
+	if p.net.NoCarrier(port) { // a port without one is not made to forward (br_set_port_state in net/bridge/br_netlink.c)
+		return "ip link: " + port + " is a port of " + bridge + ", and has no carrier: its other end, in the pod, is down",
+			p.onNode("to find the other end; it goes up again with ip link set dev DEV up in the pod", "ip", "-d", "link",
+				"show", "dev", port)
+	}
 	if state := p.net.PortState(bridge, port); state != "" {
 		return portText(port, bridge, state), p.forwardAgain(when, port)
 	}

@@ -71,6 +71,26 @@ func verdictFaults() []fault {
 			unknownToo: true,
 		},
 		{
+			name: "IPsec refuses by default what is forwarded", fails: some, varies: true,
+			named: `default policy: fwd block`, make: "ip xfrm policy setdefault fwd block",
+		},
+		{
+			name: "IPsec refuses by default what is forwarded, IPv6", fails: some, varies: true, v6: true,
+			named: `default policy: fwd block`, make: "ip xfrm policy setdefault fwd block",
+		},
+		{
+			name: "IPsec refuses by default what leaves", fails: all, named: `default policy: out block`,
+			make: "ip xfrm policy setdefault out block",
+		},
+		{
+			name: "IPsec refuses by default what comes to the node", fails: all, from: "node",
+			named: `default policy: in block`, make: "ip xfrm policy setdefault in block",
+		},
+		{
+			name: "IPsec accepts by default again", fails: none,
+			make: "ip xfrm policy setdefault out block; ip xfrm policy setdefault out accept",
+		},
+		{
 			name: "a policy of IPsec refuses what is forwarded", fails: some, named: `xfrm`,
 			make: "for d in fwd out; do ip xfrm policy add src 10.245.1.0/24 dst $RCIDR dir $d action block; done",
 		},

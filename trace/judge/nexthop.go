@@ -103,6 +103,10 @@ func unsureHop(
 				if e := (report.Evidence{Text: d.evidence}); !slices.Contains(is.evidence, e) && len(is.evidence) < maxEvidence {
 					is.evidence = append(is.evidence, e)
 					is.remedy.Commands = append(is.remedy.Commands, d.look...)
+					if p.decisionBy(h).Redirected().IsValid() {
+						is.remedy.Commands = append(is.remedy.Commands, p.onNode("where the redirect is wrong: the routes hold again",
+							"ip", familyFlag(h.ip.Is4()), "route", "flush", "cache"))
+					}
 				}
 				sending = sending || d.sending && p.want.Frontend.Protocol == corev1.ProtocolTCP
 			}
@@ -180,21 +184,30 @@ func (p *pathCase) silentNeighbour(h hop, end *netfilter.Outcome) *doubt {
 
 // routeBy names the routes by which a next hop is one; "" where it is the destination.
 func (p *pathCase) routeBy(h hop) string {
+	if by := p.decisionBy(h); by != (host.Decision{}) {
+		return by.String() + "; "
+	}
+	return ""
+}
+
+// decisionBy returns what has packets, or answers to the client's pod, sent by a next hop; the zero Decision for
+// nothing.
+func (p *pathCase) decisionBy(h hop) (by host.Decision) {
 	for i := range p.res.Outcomes {
 		dst := p.res.Outcomes[i].Packet.Dst
 		l := p.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true})
 		if h.ip != dst && h.of(&l) {
-			return l.By.String() + "; "
+			return l.By
 		}
 	}
 	if o := &p.want.Origin; o.Kind == expect.FromPod && h.dev == o.Iface && h.ip != o.Address {
 		for i := range p.res.Outcomes {
 			if l := p.backRoute(o, &p.res.Outcomes[i]); h.of(&l) {
-				return l.By.String() + "; "
+				return l.By
 			}
 		}
 	}
-	return ""
+	return by
 }
 
 // of tells whether a next hop is one of a route's.

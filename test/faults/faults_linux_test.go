@@ -50,21 +50,27 @@ const (
 	ofLong  = 8
 )
 
-// TestFaults makes each of them on a node of its own.
-func TestFaults(t *testing.T) {
-	short := slices.Concat(
+func shortFaults() []fault {
+	return slices.Concat(
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 	)
-	long := slices.Concat(
+}
+
+func longFaults() []fault {
+	return slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
 		settingFaults(),
 	)
+}
+
+// TestFaults makes each of them on a node of its own.
+func TestFaults(t *testing.T) {
 	for _, list := range []struct {
 		faults []fault
 		of     int
-	}{{short, ofShort}, {long, ofLong}} {
+	}{{shortFaults(), ofShort}, {longFaults(), ofLong}} {
 		for i := range list.faults {
 			if !testutil.OneIn(list.of, i) {
 				continue

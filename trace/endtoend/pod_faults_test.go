@@ -207,6 +207,13 @@ var learns = []string{
 		"dst 192.168.50.2",
 }
 
+// dualVXLAN are the lines that make interfaces of VXLAN over IPv6 besides (pkg/backend/vxlan/device.go of flannel).
+var dualVXLAN = []string{
+	"node1 ip link add flannel-v6.1 address 02:00:00:06:00:01 type vxlan id 1 local fd00:50::1 dstport 8472 nolearning",
+	"node2 ip link add flannel-v6.1 address 02:00:00:06:00:02 type vxlan id 1 local fd00:50::2 dstport 8472 nolearning",
+	"node1 ip link set flannel-v6.1 up", "node2 ip link set flannel-v6.1 up",
+}
+
 // tunnelAgain makes a node's end of the tunnel again, with other options.
 func tunnelAgain(own int, options string) []string {
 	words := strings.NewReplacer("OWN", strconv.Itoa(own), "PEER", strconv.Itoa(3-own), "OPTIONS", options,
@@ -228,6 +235,10 @@ var vxlanFaults = []fault{
 		tunnelAgain(2, "udp6zerocsumtx udp6zerocsumrx")...)...).overVXLAN().inIPv6(),
 	trap("VXLAN over IPv4 without checksums, of IPv6 at one end",
 		tunnelAgain(1, "udp6zerocsumtx noudpcsum")...).overVXLAN(),
+	trap("one over IPv6 has the same network and port, as flannel makes it", dualVXLAN...).overVXLAN(),
+	lostAt("the other end is over IPv6 alone", report.SegmentNetwork, endtoend.TunnelPeerMissing,
+		append(dualVXLAN, "node2 ip link del flannel.1")...).saying("over IPv4").overVXLAN().
+		repairedBy(tunnelAgain(2, "")[1:]...),
 	lostAt("VXLAN leaves checksums inside to the other end, which does not take such", report.SegmentNetwork,
 		endtoend.TunnelPeerMissing, tunnelAgain(1, "remcsumtx")...).saying("remcsumrx").overVXLAN().
 		repairedBy(tunnelAgain(1, "")...),

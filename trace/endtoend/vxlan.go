@@ -37,7 +37,11 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 	if found { // the entry's own values count
 		v.Port, v.ID = cmp.Or(to.Port, v.Port), cmp.Or(to.ID, v.ID)
 	}
-	if in, s = x.otherEnd(place, &v); in == "" {
+	over6 := v.OverIPv6()
+	if found {
+		over6 = to.Dst.Is6()
+	}
+	if in, s = x.otherEnd(place, &v, over6); in == "" {
 		return s, ""
 	}
 	if up, known := x.to.Host.Up(in); known && !up {
@@ -69,10 +73,11 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 }
 
 // otherEnd finds the other node's interface of the same tunnel; "" and a segment where there is none: the kernel
-// discards what is for another one (vxlan_rcv in drivers/net/vxlan/vxlan_core.c).
-func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.Segment) {
+// discards what is for another one (vxlan_rcv in drivers/net/vxlan/vxlan_core.c). One over IPv4 and one over IPv6 may
+// have the same network and port, as flannel and Calico make them: each has a socket of its family (vxlan_sock_add).
+func (x *crossing) otherEnd(place string, v *host.VXLAN, over6 bool) (dev string, s report.Segment) {
 	for _, d := range x.to.Host.VXLANs() {
-		if o, _ := x.to.Host.VXLAN(d); o.ID == v.ID && o.Port == v.Port && !o.External {
+		if o, _ := x.to.Host.VXLAN(d); o.ID == v.ID && o.Port == v.Port && !o.External && o.OverIPv6() == over6 {
 			return d, s
 		}
 	}
@@ -89,12 +94,20 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN) (dev string, s report.S
 				"whether %s of %s is the other end of VXLAN %d (port %d) is not known", d, x.to.Name, v.ID, v.Port)
 		}
 		if ok {
-			has = fmt.Sprintf("ip -d link on %s: %s vxlan id %d dstport %d", x.to.Name, d, o.ID, o.Port)
+			has = fmt.Sprintf("ip -d link on %s: %s vxlan id %d dstport %d over %s", x.to.Name, d, o.ID, o.Port,
+				familyOf(o.OverIPv6()))
 		}
 	}
 	return "", with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
-		"%s has no interface of VXLAN %d (port %d), which %s of %s sends to", x.to.Name, v.ID, v.Port, x.out,
-		x.from.Name), has)
+		"%s has no interface of VXLAN %d (port %d, over %s), which %s of %s sends to", x.to.Name, v.ID, v.Port,
+		familyOf(over6), x.out, x.from.Name), has)
+}
+
+func familyOf(v6 bool) string {
+	if v6 {
+		return "IPv6"
+	}
+	return "IPv4"
 }
 
 // sameForm compares the form of the headers at both ends: one that the other end does not expect is discarded

@@ -30,6 +30,10 @@ type VXLAN struct {
 	RemoteSum, TakesRemoteSum bool
 }
 
+// OverIPv6 tells whether its outer packets are of IPv6; without an address of either end they are of IPv4
+// (vxlan_config_validate in drivers/net/vxlan/vxlan_core.c, VXLAN_F_IPV6).
+func (v *VXLAN) OverIPv6() bool { return v.Local.Is6() || v.Remote.Is6() }
+
 // ipTunnel is a tunnel's interface as ip -j -d link prints it.
 type ipTunnel struct {
 	Name string `json:"ifname"`

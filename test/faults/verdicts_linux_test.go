@@ -71,6 +71,12 @@ func verdictFaults() []fault {
 			unknownToo: true,
 		},
 		{
+			name: "another rule translates as kube-proxy's do", fails: none, unknownToo: true, named: `Shadowed`,
+			make: `nft add table ip x; nft 'add chain ip x c { type nat hook prerouting priority -110; }'
+				nft "add rule ip x c ip daddr $S tcp dport 80 dnat ip to numgen random mod 3 map \
+					{ 0 : $L . 8080, 1 : $R . 8080, 2 : 10.245.2.4 . 8080 }"`,
+		},
+		{
 			name: "IPsec refuses by default what is forwarded", fails: some, varies: true,
 			named: `default policy: fwd block`, make: "ip xfrm policy setdefault fwd block",
 		},

@@ -89,8 +89,8 @@ func readRoutes(family string) func(context.Context, *reader) ([]byte, error) {
 	}
 }
 
-// readPolicies reads the policies of IPsec, and behind them what happens to packets that none selects. Before Linux 5.15
-// (2d151d39073a) these are accepted, and the kernel does not know the question.
+// readPolicies reads the policies of IPsec, and behind them what happens to packets that none selects. Before Linux
+// 5.15 (2d151d39073a) these are accepted, and the kernel does not know the question.
 func readPolicies(ctx context.Context, r *reader) ([]byte, error) {
 	policies, err := command("ip", "xfrm", "policy")(ctx, r)
 	if err != nil {

@@ -5,6 +5,7 @@ package endtoend
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -182,26 +183,26 @@ func fits(o, sent *host.Tunnel, p *netfilter.Packet) int {
 
 // endsOf says what an interface takes.
 func endsOf(t *host.Tunnel) string {
-	text := t.Kind
+	text := []string{t.Kind}
 	if t.Kind == "geneve" {
-		text += fmt.Sprintf(" id %d dstport %d", t.ID, t.Port)
+		text = append(text, fmt.Sprintf("id %d dstport %d", t.ID, t.Port))
 	}
 	if t.Remote.IsValid() {
-		text += " remote " + t.Remote.String()
+		text = append(text, "remote "+t.Remote.String())
 	}
 	if t.Local.IsValid() {
-		text += " local " + t.Local.String()
+		text = append(text, "local "+t.Local.String())
 	}
 	if t.InKey != "" {
-		text += " ikey " + t.InKey
+		text = append(text, "ikey "+t.InKey)
 	}
 	for _, flag := range []struct {
 		set  bool
 		text string
-	}{{t.InSum, " icsum"}, {t.InSeq, " iseq"}, {t.WithoutSum6, " udp6zerocsumrx"}} {
+	}{{t.InSum, "icsum"}, {t.InSeq, "iseq"}, {t.WithoutSum6, "udp6zerocsumrx"}} {
 		if flag.set {
-			text += flag.text
+			text = append(text, flag.text)
 		}
 	}
-	return text
+	return strings.Join(text, " ")
 }

@@ -97,7 +97,7 @@ func redirect4(from, to, by, dst string) error {
 		for s > 0xffff {
 			s = s>>16 + s&0xffff
 		}
-		return ^uint16(s) //nolint:gosec // it has 16 bits
+		return ^uint16(s)
 	}
 	address := func(s string) []byte { a := netip.MustParseAddr(s).As4(); return a[:] }
 	inner := make([]byte, 28) // an IP header, and eight bytes of ICMP's echo

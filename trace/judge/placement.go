@@ -283,19 +283,20 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 		}
 		evidence = append(evidence, "ip addr: "+dev+" is a bridge for pods, and has no "+familyWord(v4)+" address")
 		for _, net := range p.podCIDRs {
-			if net.Contains(a) && p.cluster.nodeOfPods(a) != nil {
-				gateway := netip.PrefixFrom(net.Masked().Addr().Next(), net.Bits())
-				add := []string{"ip", "addr", "add", gateway.String()}
-				off := "net/ipv6/conf/" + dev + "/disable_ipv6"
-				if v4 { // IPv6 has no broadcasts
-					add = append(add, "brd", "+")
-				} else if value, _ := p.net.Sysctl(off); value == "1" {
-					evidence = append(evidence, off+"=1")
-					fix = append(fix, p.onNode("", "sysctl", "-w", off+"=0"))
-				}
-				fix = append(fix, p.onNode("where the CNI gives the bridge the first address (the plugin bridge, flannel)",
-					append(add, "dev", dev)...))
+			if !net.Contains(a) || p.cluster.nodeOfPods(a) == nil {
+				continue
 			}
+			gateway := netip.PrefixFrom(net.Masked().Addr().Next(), net.Bits())
+			add := []string{"ip", "addr", "add", gateway.String()}
+			off := "net/ipv6/conf/" + dev + "/disable_ipv6"
+			if v4 { // IPv6 has no broadcasts
+				add = append(add, "brd", "+")
+			} else if value, _ := p.net.Sysctl(off); value == "1" {
+				evidence = append(evidence, off+"=1")
+				fix = append(fix, p.onNode("", "sysctl", "-w", off+"=0"))
+			}
+			fix = append(fix, p.onNode("where the CNI gives the bridge the first address (the plugin bridge, flannel)",
+				append(add, "dev", dev)...))
 		}
 	}
 	return evidence, fix

@@ -104,6 +104,11 @@ func deviceFaults() []fault {
 			fails: some, named: `eth0|NO-CARRIER`,
 		},
 		{
+			name:  "the uplink is dormant, as one that waits for 802.1X",
+			make:  `ip link set eth0 mode dormant state dormant`,
+			fails: none,
+		},
+		{
 			name:  "the bridge is down",
 			make:  `ip link set cni0 down`,
 			fails: all, named: `cni0|route`,

@@ -34,7 +34,10 @@ func (n *Network) setLink(l *ipLink) {
 	if l.Flags != nil {
 		x.flags = true
 		x.noARP = slices.Contains(l.Flags, "NOARP")
-		x.up, x.noCarrier = slices.Contains(l.Flags, "UP"), slices.Contains(l.Flags, "NO-CARRIER")
+		x.up = slices.Contains(l.Flags, "UP")
+		// ip prints NO-CARRIER of every interface that is not running (netif_oper_up in include/linux/netdevice.h), as of one
+		// that waits for 802.1X (DORMANT); LOWER_UP is the carrier itself (dev_get_flags in net/core/dev.c).
+		x.noCarrier = slices.Contains(l.Flags, "NO-CARRIER") && !slices.Contains(l.Flags, "LOWER_UP")
 	}
 	if l.MAC != "" {
 		x.mac = l.MAC

@@ -56,6 +56,7 @@ func TestFaults(t *testing.T) {
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
+		sourceFaults(),
 	)
 	long := slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),

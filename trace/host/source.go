@@ -43,7 +43,7 @@ func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
 	for _, i := range n.devs[dev] {
 		a := &n.addrs[i]
 		switch {
-		case a.ip.Is4() != v4 || a.secondary:
+		case a.ip.Is4() != v4 || a.secondary || a.awaitsDAD != "":
 		case v4 && a.scope == scopeGlobal:
 			return a.ip
 		case !v4 && a.scope < scopeLink && !a.deprecated && !a.temporary:
@@ -55,16 +55,16 @@ func (n *Network) PrimaryAddress(dev string, v4 bool) netip.Addr {
 	return linkLocal
 }
 
-// MasqueradeAddress returns the source to which MASQUERADE translates a packet that leaves by dev: nextHop is the
-// gateway, or the destination where it is on the link. IPv4 prefers an address of the next hop's subnet to the
+// MasqueradeAddress returns the source to which MASQUERADE translates a packet that leaves by dev: near is the
+// destination, or for IPv4 the gateway of IPv4 where there is one. IPv4 prefers an address of its subnet to the
 // interface's first (inet_select_addr in net/ipv4/devinet.c, called by net/netfilter/nf_nat_masquerade.c). The zero
 // Addr where it is not known.
-func (n *Network) MasqueradeAddress(dev string, nextHop netip.Addr) netip.Addr {
-	nextHop = nextHop.Unmap().WithZone("")
-	if nextHop.Is4() {
-		return n.selectAddress(dev, nextHop, scopeGlobal)
+func (n *Network) MasqueradeAddress(dev string, near netip.Addr) netip.Addr {
+	near = near.Unmap().WithZone("")
+	if near.Is4() {
+		return n.selectAddress(dev, near, scopeGlobal)
 	}
-	return n.source6(dev, nextHop)
+	return n.source6(dev, near)
 }
 
 // RedirectAddress returns the destination to which REDIRECT translates a packet that came in by dev: the interface's
@@ -140,17 +140,18 @@ func (n *Network) source6(dev string, dst netip.Addr) netip.Addr {
 	return best.ip
 }
 
-// own6 tells whether ip is an address of an interface, and not only that of a local route.
+// own6 tells whether ip is an address of an interface that is in use, and not only that of a local route.
 func (n *Network) own6(ip netip.Addr) bool {
-	return slices.ContainsFunc(n.addrs, func(a address) bool { return a.ip == ip })
+	return slices.ContainsFunc(n.addrs, func(a address) bool { return a.ip == ip && a.awaitsDAD == "" })
 }
 
-// better6 returns the best of the addresses with the indices of; nil if there is no IPv6 one.
+// better6 returns the best of the addresses with the indices of; nil if there is no IPv6 one. One that duplicate address
+// detection has not found to be the node's alone is no candidate (__ipv6_dev_get_saddr in net/ipv6/addrconf.c).
 func (n *Network) better6(of []int, dev string, dst netip.Addr) *address {
 	var best *address
 	for _, i := range of {
 		a := &n.addrs[i]
-		if a.ip.Is4() {
+		if a.ip.Is4() || a.awaitsDAD != "" {
 			continue
 		}
 		if best == nil || preferred6(a, best, dev, dst) {

@@ -45,7 +45,7 @@ var (
 		{snapshot.IP6TablesLegacyFile, save("ip6tables", "legacy")},
 	}
 	routing = []source{
-		{snapshot.AddrFile, command("ip", "-j", "addr")},
+		{snapshot.AddrFile, readAddresses},
 		{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
 		{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
 		{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},

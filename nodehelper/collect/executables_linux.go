@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,6 +64,23 @@ func command(program string, args ...string) func(context.Context, *reader) ([]b
 	return func(ctx context.Context, r *reader) ([]byte, error) {
 		return r.any(ctx, []string{program}, args, nil)
 	}
+}
+
+// readAddresses reads the addresses, and behind them the table of labels by which the kernel chooses sources of IPv6. A
+// kernel without IPv6 has none.
+func readAddresses(ctx context.Context, r *reader) ([]byte, error) {
+	addresses, err := command("ip", "-j", "addr")(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); errors.Is(err, fs.ErrNotExist) {
+		return addresses, nil
+	}
+	labels, err := command("ip", "-j", "addrlabel", "list")(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return append(addresses, labels...), nil
 }
 
 // readNeighbours reads the neighbour table, and behind it the addresses for which the node answers in place of others.

@@ -115,6 +115,10 @@ if loaded ip_vs register_ip_vs_scheduler; then
 fi
 date -u +%Y-%m-%dT%H:%M:%SZ >"$dir/time.txt"
 run ip-addr.json ip -j addr
+if [ -s "$dir/ip-addr.json" ]; then # older ones cannot print the labels as JSON
+	ip -j addrlabel list >"$base/labels" 2>/dev/null && grep -q '^\[' "$base/labels" && cat "$base/labels" >>"$dir/ip-addr.json"
+	rm -f "$base/labels"
+fi
 run ip-link.json ip -j -d link
 run ip-route.json ip -j -4 route show table all
 run ip6-route.json ip -j -6 route show table all

@@ -26,6 +26,7 @@ type link struct {
 	arpCall *int   // likewise nf_call_arptables
 	xdp     string // its program; "" for none
 	vlans   bool   // of a bridge: it passes a frame to ports in the frame's VLAN alone
+	takes   string // of macvlan: which of the frames that come in by lower it takes away from that; "" for none
 }
 
 // setLink records what an interface's listing says; the latest file that tells something counts.
@@ -61,6 +62,7 @@ func (n *Network) setLink(l *ipLink) {
 		x.arpCall = l.Info.Data.CallARPTables
 		x.vlans = l.Info.Data.VLANFiltering != 0
 		n.vlans = n.vlans || x.vlans
+		x.takes = l.Info.takes()
 	}
 	if l.XDP != nil {
 		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))

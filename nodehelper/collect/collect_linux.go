@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -49,8 +51,8 @@ var (
 		{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
 		{snapshot.RouteFile, command("ip", "-j", "-4", "route", "show", "table", "all")},
 		{snapshot.Route6File, command("ip", "-j", "-6", "route", "show", "table", "all")},
-		{snapshot.RuleFile, command("ip", "-j", "rule")},
-		{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
+		{snapshot.RuleFile, readPolicies(unix.AF_INET, "rule")},
+		{snapshot.Rule6File, readPolicies(unix.AF_INET6, "-6", "rule")},
 		{snapshot.NeighbourFile, readNeighbours},
 	}
 	onPath = []source{

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -45,19 +47,19 @@ var (
 		{snapshot.IP6TablesLegacyFile, save("ip6tables", "legacy")},
 	}
 	routing = []source{
-		{snapshot.AddrFile, command("ip", "-j", "addr")},
+		{snapshot.AddrFile, readAddresses},
 		{snapshot.LinkFile, command("ip", "-j", "-d", "link")},
 		{snapshot.RouteFile, readRoutes("-4")},
 		{snapshot.Route6File, readRoutes("-6")},
-		{snapshot.RuleFile, command("ip", "-j", "rule")},
-		{snapshot.Rule6File, command("ip", "-j", "-6", "rule")},
+		{snapshot.RuleFile, readPolicies(unix.AF_INET, "rule")},
+		{snapshot.Rule6File, readPolicies(unix.AF_INET6, "-6", "rule")},
 		{snapshot.NeighbourFile, readNeighbours},
 	}
 	onPath = []source{
 		{snapshot.SysctlFile, readSysctl},
 		{snapshot.ProgramsFile, readPrograms},
 		{snapshot.NFTHooksFile, module("nfnetlink_hook", command("nft", "list", "hooks"))},
-		{snapshot.XfrmFile, module("xfrm_user", readPolicies)},
+		{snapshot.XfrmFile, module("xfrm_user", readIPsec)},
 	}
 )
 

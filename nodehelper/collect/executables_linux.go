@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,6 +78,16 @@ func inTurn(ctx context.Context, r *reader, commands ...[]string) (out []byte, e
 	return out, nil
 }
 
+// readAddresses reads the addresses, and behind them the table of labels by which the kernel chooses sources of IPv6. A
+// kernel without IPv6 has none.
+func readAddresses(ctx context.Context, r *reader) ([]byte, error) {
+	addresses := []string{"-j", "addr"}
+	if _, err := os.Stat("/proc/sys/net/ipv6"); errors.Is(err, fs.ErrNotExist) {
+		return inTurn(ctx, r, addresses)
+	}
+	return inTurn(ctx, r, addresses, []string{"-j", "addrlabel", "list"})
+}
+
 // readNeighbours reads the neighbour table, and behind it the addresses for which the node answers in place of others.
 func readNeighbours(ctx context.Context, r *reader) ([]byte, error) {
 	return inTurn(ctx, r, []string{"-j", "neigh", "show", "nud", "all"}, []string{"-j", "neigh", "show", "proxy"})
@@ -89,9 +101,9 @@ func readRoutes(family string) func(context.Context, *reader) ([]byte, error) {
 	}
 }
 
-// readPolicies reads the policies of IPsec, and behind them what happens to packets that none selects. Before Linux
+// readIPsec reads the policies of IPsec, and behind them what happens to packets that none selects. Before Linux
 // 5.15 (2d151d39073a) these are accepted, and the kernel does not know the question.
-func readPolicies(ctx context.Context, r *reader) ([]byte, error) {
+func readIPsec(ctx context.Context, r *reader) ([]byte, error) {
 	policies, err := command("ip", "xfrm", "policy")(ctx, r)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,17 @@ run() {
 	fi
 }
 
+# also FILE BEGINNING COMMAND… appends to a file what a further command prints, if that is as it should be: older programs
+# and kernels do not know all of them.
+also() {
+	file=$1 beginning=$2
+	shift 2
+	if $limit "$@" >"$base/further" 2>/dev/null && grep -q "^$beginning" "$base/further"; then
+		cat "$base/further" >>"$dir/$file"
+	fi
+	rm -f "$base/further"
+}
+
 # loaded MODULE FUNCTION: the kernel has the module, which has that function, so that a request does not load it. One
 # without loadable modules loads none.
 loaded() {
@@ -115,15 +126,20 @@ if loaded ip_vs register_ip_vs_scheduler; then
 fi
 date -u +%Y-%m-%dT%H:%M:%SZ >"$dir/time.txt"
 run ip-addr.json ip -j addr
+[ ! -e "$dir/ip-addr.json" ] || also ip-addr.json '\[' ip -j addrlabel list
 run ip-link.json ip -j -d link
 run ip-route.json ip -j -4 route show table all
+[ ! -e "$dir/ip-route.json" ] || also ip-route.json '\[' ip -j -4 route show cache
 run ip6-route.json ip -j -6 route show table all
+[ ! -e "$dir/ip6-route.json" ] || also ip6-route.json '\[' ip -j -6 route show cache
 run ip-rule.json ip -j rule
 run ip6-rule.json ip -j -6 rule
 run ip-neigh.json ip -j neigh show nud all
+[ ! -e "$dir/ip-neigh.json" ] || also ip-neigh.json '\[' ip -j neigh show proxy
 run bridge-fdb.json bridge -j fdb show
 if loaded xfrm_user xfrm_user_rcv_msg; then
 	run xfrm-policy.txt ip xfrm policy
+	also xfrm-policy.txt 'Default policies:' ip xfrm policy getdefault
 fi
 if command -v sysctl >/dev/null 2>&1; then # some settings can only be written: it fails for these, and prints the others
 	sysctl -a >"$dir/sysctl.txt" 2>/dev/null || [ -s "$dir/sysctl.txt" ] || rm -f "$dir/sysctl.txt"

@@ -28,9 +28,11 @@ const (
 type fault struct {
 	name string
 	make string // a script (scene.script)
-	then string // one that is run behind the connections, before the node is read
-	from string // "" is a pod of the node, "node", "endpoint" (a pod that is one)
-	v6   bool
+	// policy is a rule that is made behind the script.
+	policy policy
+	then   string // one that is run behind the connections, before the node is read
+	from   string // "" is a pod of the node, "node", "endpoint" (a pod that is one)
+	v6     bool
 	// large: connections send much more than fits into a packet.
 	large bool
 	toEnd bool // they read to the end of the answer
@@ -55,6 +57,7 @@ func shortFaults() []fault {
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
+		sourceFaults(), unprintedFaults(),
 	)
 }
 
@@ -114,6 +117,9 @@ func (f *fault) try(t *testing.T) {
 	t.Helper()
 	s := build(t)
 	testutil.Run(t, "", "bash", "-c", s.script(t)+f.make)
+	if f.policy != nil {
+		f.policy.add(t, f.v6)
+	}
 	failed, why := s.connect(t, f)
 	for n := 1; n < rounds && f.fails == some && failed == 0 && !f.varies; n++ {
 		failed, why = s.connect(t, f)

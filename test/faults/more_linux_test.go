@@ -37,6 +37,10 @@ func socketFaults() []fault {
 
 // deviceFaults are those of queues and settings of interfaces.
 func deviceFaults() []fault {
+	// Who does not get answers to ARP has the addresses of the other nodes nevertheless.
+	const static = `ip neigh replace $RNODE dev eth0 lladdr $RMAC nud permanent
+		ip neigh replace $QNODE dev eth0 lladdr $QMAC nud permanent
+		`
 	return []fault{
 		{
 			name:  "a queue that takes packets of their size",
@@ -102,6 +106,50 @@ func deviceFaults() []fault {
 			name:  "the uplink has no carrier",
 			make:  `in_lan ip link set node down; wait_for 'state (LOWERLAYER)?DOWN' ip -o link show eth0`,
 			fails: some, named: `eth0|NO-CARRIER`,
+		},
+		{
+			name:  "the uplink is dormant, as one that waits for 802.1X",
+			make:  `ip link set eth0 mode dormant state dormant`,
+			fails: none,
+		},
+		{
+			name: "a macvlan takes all that comes in by the uplink, and filters it",
+			make: static + `sysctl -qw net.ipv4.conf.default.rp_filter=1
+				ip link add link eth0 name mv0 type macvlan mode passthru; ip link set mv0 up`,
+			fails: some, named: `mv0`,
+		},
+		{
+			name:  "a macvlan that is down takes all that comes in by the uplink",
+			make:  static + `ip link add link eth0 name mv0 type macvlan mode passthru nopromisc`,
+			fails: some, named: `mv0`,
+		},
+		{
+			name: "a macvlan takes what another node sends, and filters it",
+			make: static + `sysctl -qw net.ipv4.conf.default.rp_filter=1
+				ip link add link eth0 name mv0 type macvlan mode source nodst
+				ip link set mv0 type macvlan macaddr add $RMAC; ip link set mv0 up`,
+			fails: some, named: `mv0`,
+		},
+		{
+			name: "a macvlan takes what nobody sends", fails: none, unknownToo: true,
+			make: static + `ip link add link eth0 name mv0 type macvlan mode source nodst
+				ip link set mv0 type macvlan macaddr add 02:00:00:00:00:99; ip link set mv0 up`,
+		},
+		{
+			name: "a macvlan beside the uplink", fails: none,
+			make: `ip link add link eth0 name mv0 type macvlan mode private; ip link set mv0 up`,
+		},
+		{
+			name: "the uplink is a macvlan that takes all that comes in by another interface", fails: none,
+			make: `ip link add link eth0 name mv0 type macvlan mode passthru; ip link set mv0 up
+				for f in -4 -6; do ip $f addr flush dev eth0 scope global; ip $f route flush dev eth0; done
+				ip addr add 10.79.0.11/24 dev mv0; ip route add default via 10.79.0.1
+				ip route add 10.245.0.0/24 via 10.79.0.12; ip route add 10.245.2.0/24 via 10.79.0.13`,
+		},
+		{
+			name: "a macvlan takes copies of what another node sends", fails: none, unknownToo: true,
+			make: static + `ip link add link eth0 name mv0 type macvlan mode source
+				ip link set mv0 type macvlan macaddr add $RMAC; ip link set mv0 up`,
 		},
 		{
 			name:  "the bridge is down",

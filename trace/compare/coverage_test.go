@@ -47,6 +47,7 @@ var editsOfBoth = []edit{
 	{snapshot.IPTablesNFTFile, other(rule4), []string{"rules "}},
 	{snapshot.IPSetFile, behind("create extra hash:ip family inet\nadd extra 192.0.2.1\n"), []string{"sets added"}},
 	{snapshot.AddrFile, replaced(`"prefixlen":24`, `"prefixlen":25`), []string{"links "}},
+	{snapshot.AddrFile, behind(`[{"address":"fd00:10::","prefixlen":32,"label":99}]`), []string{"links added"}},
 	{snapshot.LinkFile, replaced(`"mtu":1500`, `"mtu":1300`), []string{"links changed"}},
 	{snapshot.RouteFile, replaced(`"dst":"default"`, `"dst":"192.0.2.0/24"`), []string{"routes "}},
 	{snapshot.Route6File, replaced(`"dst":"default"`, `"dst":"2001:db8::/64"`), []string{"routes "}},

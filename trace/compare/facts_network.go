@@ -84,7 +84,7 @@ func matters(key string) bool {
 	return true
 }
 
-// links lists the interfaces with their addresses.
+// links lists the interfaces with their addresses, and the labels by which sources are chosen among these.
 func (r *reader) links() {
 	h := r.state.Host
 	if !h.HasLinks() {
@@ -96,6 +96,9 @@ func (r *reader) links() {
 		for _, addr := range h.LinkAddresses(dev) { // sorted; kube-ipvs0 has one for each frontend
 			r.add(PartLinks, dev, addr, addr)
 		}
+	}
+	for entry, label := range h.AddressLabels() {
+		r.set(PartLinks, "ip addrlabel "+entry, label)
 	}
 }
 

@@ -66,7 +66,7 @@ func (r *reader) rules() {
 
 // programFiles are the files of what is no rule and is not in programs.txt, by the names of their tables.
 var programFiles = map[string]string{
-	"xdp": snapshot.LinkFile, "xfrm": snapshot.XfrmFile, "ebtables": snapshot.EbtablesFile,
+	"xdp": snapshot.LinkFile, "macvlan": snapshot.LinkFile, "xfrm": snapshot.XfrmFile, "ebtables": snapshot.EbtablesFile,
 }
 
 // besideRules are the files of what decides about packets beside rules.

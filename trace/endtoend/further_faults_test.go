@@ -155,6 +155,11 @@ var furtherFaults = []fault{
 		"node1 ip route replace 10.244.2.0/24 via 192.168.61.1 dev eth0 onlink"),
 	trap("the pods are on the link, and the other node answers for them", "node1 ip route replace 10.244.2.0/24 dev eth0",
 		"node2 sysctl -qw net.ipv4.conf.eth0.proxy_arp=1"),
+	trap("the other node is dormant, as one that waits for 802.1X", "node2 ip link set eth0 mode dormant state dormant"),
+	unknownAt("a macvlan of the endpoint's node takes what comes in, and filters it", report.SegmentEndpointNode,
+		"node2 sysctl -qw net.ipv4.conf.default.rp_filter=1",
+		"node2 ip link add link eth0 name mv0 type macvlan mode passthru", "node2 ip link set mv0 up").
+		saying("mv0").undoneBy("node2 ip link del mv0"),
 	trap("frames go to another interface of the other node", otherInterface...),
 	lostAt("frames go to another interface of the other node, which filters strictly", report.SegmentEndpointNode,
 		endtoend.EndpointNodeDrops, append(slices.Clip(otherInterface),

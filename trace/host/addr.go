@@ -19,6 +19,8 @@ type address struct {
 	temporary  bool
 	deprecated bool
 	awaitsDAD  string // why it is not in use: how ip names the state of duplicate address detection; "" where it is
+	// wanted: its interface prefers temporary addresses. Both are the same where that is known.
+	wanted [2]bool
 }
 
 // ipLink is an interface as ip -j addr and ip -j link print it.
@@ -39,6 +41,10 @@ type ipLink struct {
 	AddrGenMode string    `json:"inet6_addr_gen_mode"` // only ip -d prints it
 	Info        *linkInfo `json:"linkinfo"`
 	XDP         *ipXDP    `json:"xdp"`
+
+	// Those of an entry of ip -j addrlabel, with MAC and Name.
+	PrefixLen *int    `json:"prefixlen"`
+	Label     *uint32 `json:"label"`
 }
 
 // ipXDP is the XDP program of an interface.
@@ -64,12 +70,20 @@ type ipAddr struct {
 	DADFailed  bool   `json:"dadfailed"`
 }
 
-// readAddrs reads ip-addr.json.
+// readAddrs reads ip-addr.json: the addresses, and behind them, if it was read, the table of labels.
 func (n *Network) readAddrs(data []byte) error {
-	links, err := decode[ipLink](data)
+	const both = 2
+	lists, err := decodeLists[ipLink](data, both)
 	if err != nil {
 		return err
 	}
+	var labels []label6
+	if len(lists) == both {
+		if labels, err = readLabels(lists[1]); err != nil {
+			return err
+		}
+	}
+	links := lists[0]
 	type source struct {
 		link *ipLink
 		addr *ipAddr
@@ -95,6 +109,7 @@ func (n *Network) readAddrs(data []byte) error {
 		return errors.New("it has no address, although lo always has one")
 	}
 	n.setLinks(links)
+	n.labels = labels
 	n.addrs = all
 	n.devs = map[string][]int{}
 	for i := range n.fam {

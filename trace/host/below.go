@@ -5,6 +5,7 @@ package host
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Layer are interfaces below another one: a packet that comes in by that one, or leaves by it, passes one of them, too.
@@ -96,6 +97,43 @@ func (n *Network) layerBelow(devs []string) (l Layer, ok bool) {
 		l.Bridge = "" // one below a part of them: it is not a layer of every packet
 	}
 	return l, len(below) > 0
+}
+
+// takes says which frames for another interface an interface of the kinds macvlan and macvtap takes away from it
+// (macvlan_handle_frame and macvlan_forward_source in drivers/net/macvlan.c), be it up or not; "" for none.
+func (i *linkInfo) takes() string {
+	if i.Kind != "macvlan" && i.Kind != "macvtap" {
+		return ""
+	}
+	switch d := &i.Data; {
+	case string(d.Mode) == `"passthru"`:
+		return "all frames for one host"
+	case string(d.Mode) == `"source"` && d.NoDst && len(d.MACs) > 0:
+		return "the frames from " + strings.Join(d.MACs, ", ")
+	}
+	return ""
+}
+
+// Taker is an interface on top of another one that takes away frames which come in by that one.
+type Taker struct {
+	Dev, From string
+	// Frames are those that it takes, and Text is how ip -d link describes it.
+	Frames, Text string
+}
+
+// Takers are the interfaces that take frames away from one by which packets are to come in: one that has an address
+// beside that of the link, or gateways. Others serve those on top of them alone.
+func (n *Network) Takers() []Taker {
+	var out []Taker
+	for dev, l := range n.links {
+		if l.takes == "" || l.lower == "" || !n.HasGateway(l.lower, true) && !n.HasGateway(l.lower, false) &&
+			!slices.ContainsFunc(n.devs[l.lower], func(i int) bool { return !n.addrs[i].ip.IsLinkLocalUnicast() }) {
+			continue
+		}
+		out = append(out, Taker{dev, l.lower, l.takes, l.kind + " " + dev + " on " + l.lower})
+	}
+	slices.SortFunc(out, func(a, b Taker) int { return strings.Compare(a.Dev, b.Dev) })
+	return out
 }
 
 // VLANBridge returns the bridge that an interface is, or is on top of, and that passes a frame to ports in the frame's

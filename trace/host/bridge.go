@@ -3,6 +3,7 @@
 package host
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 )
@@ -15,6 +16,10 @@ type linkInfo struct {
 		CallIP6Tables *int `json:"nf_call_ip6tables"`
 		CallARPTables *int `json:"nf_call_arptables"`
 		VLANFiltering int  `json:"vlan_filtering"`
+		// Of macvlan and macvtap. Other kinds have modes, too.
+		Mode  json.RawMessage `json:"mode"`
+		NoDst bool            `json:"nodst"`
+		MACs  []string        `json:"macaddr_data"`
 	} `json:"info_data"`
 	SlaveKind string `json:"info_slave_kind"`
 	SlaveData struct {

@@ -26,6 +26,7 @@ type link struct {
 	arpCall *int   // likewise nf_call_arptables
 	xdp     string // its program; "" for none
 	vlans   bool   // of a bridge: it passes a frame to ports in the frame's VLAN alone
+	takes   string // of macvlan: which of the frames that come in by lower it takes away from that; "" for none
 }
 
 // setLink records what an interface's listing says; the latest file that tells something counts.
@@ -34,7 +35,10 @@ func (n *Network) setLink(l *ipLink) {
 	if l.Flags != nil {
 		x.flags = true
 		x.noARP = slices.Contains(l.Flags, "NOARP")
-		x.up, x.noCarrier = slices.Contains(l.Flags, "UP"), slices.Contains(l.Flags, "NO-CARRIER")
+		x.up = slices.Contains(l.Flags, "UP")
+		// ip prints NO-CARRIER of every interface that is not running (netif_oper_up in include/linux/netdevice.h), as of one
+		// that waits for 802.1X (DORMANT); LOWER_UP is the carrier itself (dev_get_flags in net/core/dev.c).
+		x.noCarrier = slices.Contains(l.Flags, "NO-CARRIER") && !slices.Contains(l.Flags, "LOWER_UP")
 	}
 	if l.MAC != "" {
 		x.mac = l.MAC
@@ -58,6 +62,7 @@ func (n *Network) setLink(l *ipLink) {
 		x.arpCall = l.Info.Data.CallARPTables
 		x.vlans = l.Info.Data.VLANFiltering != 0
 		n.vlans = n.vlans || x.vlans
+		x.takes = l.Info.takes()
 	}
 	if l.XDP != nil {
 		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))

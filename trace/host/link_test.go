@@ -114,3 +114,33 @@ func TestPodsAreBehindInterfaces(t *testing.T) {
 		t.Errorf("behind %q, which is down", got)
 	}
 }
+
+// An interface takes frames from the one below it by its kind and mode, where that one is to get any.
+func TestWhatTakesFramesAway(t *testing.T) {
+	on := func(name, lower, kind, data string) string {
+		return `,{"ifname":"` + name + `","link":"` + lower + `","flags":[],"linkinfo":{"info_kind":"` + kind +
+			`","info_data":{` + data + `}}}`
+	}
+	n, errs := Parse(Files{
+		Addr: []byte(`[{"ifname":"eth0","flags":["UP"],"addr_info":[{"family":"inet","local":"192.0.2.2","prefixlen":24,` +
+			`"scope":"global"}]},{"ifname":"eth1","flags":["UP"],"addr_info":[{"family":"inet6","local":"fe80::1",` +
+			`"prefixlen":64,"scope":"link"}]}]`),
+		Link: []byte(`[{"ifname":"eth0","flags":["UP"]},{"ifname":"eth1","flags":["UP"]}` +
+			on("m1", "eth0", "macvlan", `"mode":"passthru","nopromisc":true`) +
+			on("m2", "eth0", "macvtap", `"mode":"source","nodst":true,"macaddr_data":["02:00:00:00:00:01","02:00:00:00:00:02"]`) +
+			on("m3", "eth0", "macvlan", `"mode":"source","macaddr_data":["02:00:00:00:00:01"]`) +
+			on("m4", "eth0", "macvlan", `"mode":"source","nodst":true`) +
+			on("m5", "eth0", "macvlan", `"mode":"private"`) + on("m6", "eth1", "macvlan", `"mode":"passthru"`) +
+			on("i0", "eth0", "ipvlan", `"mode":"l2"`) + on("x0", "eth0", "other", `"mode":1`) + `]`),
+	})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	want := []Taker{
+		{"m1", "eth0", "all frames for one host", "macvlan m1 on eth0"},
+		{"m2", "eth0", "the frames from 02:00:00:00:00:01, 02:00:00:00:00:02", "macvtap m2 on eth0"},
+	}
+	if got := n.Takers(); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}

@@ -19,7 +19,10 @@ type Network struct {
 	ofInterfaces bool
 	// localPorts is LocalPortRange of it.
 	localPorts portRange
-	clock      Clock
+	// temporaries: some address is a temporary one of IPv6.
+	temporaries bool
+	labels      []label6 // nil: those that the kernel starts with
+	clock       Clock
 
 	bridges     map[string]*bridge // by name, those that have ports
 	promiscuous map[string]bool

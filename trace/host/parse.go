@@ -18,7 +18,7 @@ import (
 // Files are the contents of a node's files about its network. A nil file was not collected; an empty one is the result
 // of a failed collection, and an error.
 type Files struct {
-	Addr   []byte // ip-addr.json: ip -j addr
+	Addr   []byte // ip-addr.json: ip -j addr, and behind it ip -j addrlabel list
 	Link   []byte // ip-link.json: ip -j -d link
 	Route4 []byte // ip-route.json: ip -j route, or with "show table all", which prints both families
 	Route6 []byte // ip6-route.json: ip -j -6 route, or with "show table all"
@@ -66,7 +66,7 @@ func Parse(files Files) (*Network, []error) {
 			errs = append(errs, &FileError{name, some, fmt.Errorf("%w: expected the output of: %s", err, made)})
 		}
 	}
-	read(snapshot.AddrFile, "ip -j addr", files.Addr, n.readAddrs)
+	read(snapshot.AddrFile, "ip -j addr, and of ip -j addrlabel list behind it", files.Addr, n.readAddrs)
 	read(snapshot.LinkFile, "ip -j -d link", files.Link, n.readLinks)
 	read(snapshot.Route6File, "ip -j -6 route", files.Route6, func(data []byte) error { return n.readRoutes(data, 1) })
 	read(snapshot.RouteFile, "ip -j route", files.Route4, func(data []byte) error { return n.readRoutes(data, 0) })

@@ -202,14 +202,21 @@ func (r *rule) applies(n *Network, q *Query) (yes, known bool) {
 	return !r.not, known
 }
 
-// readRules reads ip-rule.json, or the same for IPv6.
+// readRules reads ip-rule.json, or the same for IPv6: the rules, and behind them, if there are any, what ip may not print
+// of them.
 func (n *Network) readRules(data []byte, fam int) error {
-	raw, err := decode[map[string]json.RawMessage](data)
+	const both = 2
+	lists, err := decodeLists[map[string]json.RawMessage](data, both)
 	if err != nil {
 		return err
 	}
+	if len(lists) == both {
+		if err := addUnprinted(lists[0], lists[1]); err != nil {
+			return err
+		}
+	}
 	rules := []rule{}
-	for i, m := range raw {
+	for i, m := range lists[0] {
 		if len(m) == 0 {
 			continue
 		}

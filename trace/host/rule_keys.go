@@ -21,6 +21,42 @@ var ruleKeys = map[string]bool{
 	"nop": true, "protocol": true, "flow_from": true, "flow_to": true,
 }
 
+// keyUnprinted has the numbers of attributes that the kernel told of a rule, and that ip may not print: conditions that
+// are not known.
+const keyUnprinted = "unprinted"
+
+// printedAs are the keys by which an ip that knows these attributes prints them (FRA_DSCP, FRA_FLOWLABEL,
+// FRA_FLOWLABEL_MASK and FRA_DSCP_MASK in include/uapi/linux/fib_rules.h).
+var printedAs = map[int]string{25: "dscp", 26: "flowlabel", 27: "flowlabel", 30: "dscp_mask"}
+
+// addUnprinted adds to rules the attributes that are listed for their priority, but those that are printed. Of several
+// rules of a priority, it may be each.
+func addUnprinted(rules, lists []map[string]json.RawMessage) error {
+	for _, list := range lists {
+		var attributes []int
+		if err := json.Unmarshal(list[keyUnprinted], &attributes); err != nil || list["priority"] == nil {
+			return fmt.Errorf("it has %s for what ip does not print of a rule", list[keyUnprinted])
+		}
+		for _, m := range rules {
+			var left []int
+			for _, a := range attributes {
+				if m[printedAs[a]] == nil {
+					left = append(left, a)
+				}
+			}
+			if len(left) == 0 || string(m["priority"]) != string(list["priority"]) {
+				continue
+			}
+			text, err := json.Marshal(left)
+			if err != nil {
+				return err
+			}
+			m[keyUnprinted] = text
+		}
+	}
+	return nil
+}
+
 // dscpNumber reads a DSCP, also by the names that iproute2 comes with (RFC 2474, RFC 2597, RFC 3246).
 func dscpNumber(s string) (v uint8, ok bool) {
 	if n, err := strconv.ParseUint(s, 0, 6); err == nil {

@@ -4,6 +4,7 @@ package host
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -115,6 +116,66 @@ func TestKeyOfATunnel(t *testing.T) {
 			yes, known := r.applies(n, &Query{Dst: ip("192.0.2.1"), In: tt.in})
 			if yes && known || known != tt.known {
 				t.Errorf("applies %v, known %v, want known %v", yes, known, tt.known)
+			}
+		})
+	}
+}
+
+// TestWhatIPDoesNotPrintOfRules: a rule with an attribute that is not printed may apply or not, and only such a rule.
+func TestWhatIPDoesNotPrintOfRules(t *testing.T) {
+	const standard = `{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"}`
+	list := func(rule, behind string) string { return "[" + standard + "," + rule + "]" + behind }
+	const refuses, dscp = `{"priority":100,"src":"all","action":"blackhole"}`,
+		`{"priority":100,"src":"all","dscp":"EF","action":"blackhole"}`
+	for name, c := range map[string]struct {
+		rules string
+		want  []string // of the rule 100; nil: the file is not read
+		known bool
+	}{
+		"all is printed": {list(refuses, ""), []string{"100: from all blackhole"}, true},
+		"of another rule": {
+			list(refuses, `[{"priority":99,"unprinted":[25]}]`), []string{"100: from all blackhole"}, true,
+		},
+		"an attribute": {
+			list(refuses, `[{"priority":100,"unprinted":[25]}]`), []string{"100: from all unprinted [25] blackhole"}, false,
+		},
+		"a later ip prints it": {
+			list(dscp, `[{"priority":100,"unprinted":[25]}]`), []string{"100: from all dscp EF blackhole"}, true,
+		},
+		"a later ip prints a part, which does not hold": {
+			list(dscp, `[{"priority":100,"unprinted":[25,99]}]`),
+			[]string{"100: from all dscp EF unprinted [99] blackhole"}, true,
+		},
+		"one of two of a priority": {
+			list(refuses+","+dscp, `[{"priority":100,"unprinted":[25]}]`),
+			[]string{"100: from all unprinted [25] blackhole", "100: from all dscp EF blackhole"}, false,
+		},
+		"a list without a priority": {list(refuses, `[{"unprinted":[25]}]`), nil, false},
+		"a list without attributes": {list(refuses, `[{"priority":100}]`), nil, false},
+		"a third list":              {list(refuses, `[][]`), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, errs := Parse(Files{Rule4: []byte(c.rules)})
+			if (len(errs) > 0) != (c.want == nil) {
+				t.Fatal(errs)
+			}
+			var got []string
+			for _, text := range n.RoutingRules(true) {
+				if strings.HasPrefix(text, "100:") {
+					got = append(got, text)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			for i := range n.fam[0].rules {
+				r := &n.fam[0].rules[i]
+				if r.priority != 100 || i > 1 {
+					continue
+				}
+				if _, known := r.applies(n, &Query{Dst: ip("192.0.2.1"), Local: true}); known != c.known {
+					t.Errorf("%s: known %v, want %v", r.text(), known, c.known)
+				}
 			}
 		})
 	}

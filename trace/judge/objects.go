@@ -93,6 +93,10 @@ var programObjects = map[string]struct {
 		func(place []string) []string { return []string{"ip", "-d", "link", "show", "dev", place[0]} },
 		func(place, _ []string) []string { return []string{"ip", "link", "set", "dev", place[0], "xdp", "off"} },
 	},
+	"macvlan": {
+		func(place []string) []string { return []string{"ip", "-d", "link", "show", "dev", place[0]} },
+		func(place, _ []string) []string { return []string{"ip", "link", "del", "dev", place[0]} },
+	},
 	"cgroup": {
 		func([]string) []string { return []string{"bpftool", "cgroup", "tree"} }, nil,
 	},

@@ -61,7 +61,7 @@ func programTable(name, chain string, base netfilter.Base, rules ...*netfilter.R
 	}
 }
 
-// programs reads programs.txt, the XDP programs of ip-link.json, xfrm-policy.txt, and in what order the kernel runs all
+// programs reads programs.txt, the XDP programs and macvlans of ip-link.json, xfrm-policy.txt, and in what order the kernel runs all
 // of what is at a hook.
 func (l *loader) programs() error {
 	var tables []*netfilter.Table
@@ -71,6 +71,14 @@ func (l *loader) programs() error {
 				netfilter.Base{Hook: netfilter.Ingress, Priority: beforeAll, Policy: netfilter.Accept, Devices: []string{dev}},
 				anyPacket(anyFrame, "XDP "+text, "an XDP program of "+dev+" decides before any rule")))
 		}
+	}
+	// The interface on top has the frame behind all else at ingress (rx_handler in __netif_receive_skb_core).
+	for _, x := range l.Host.Takers() {
+		tables = append(tables, programTable("macvlan", x.Dev+" on "+x.From,
+			netfilter.Base{
+				Hook: netfilter.Ingress, Priority: behindAll, Policy: netfilter.Accept, Devices: []string{x.From},
+			},
+			anyPacket(anyFrame, x.Text, x.Dev+" takes "+x.Frames+" that come in by "+x.From+", which does not get them")))
 	}
 	for _, x := range []struct {
 		file  string

@@ -129,7 +129,9 @@ func Masquerade(r *NATRange) netfilter.Op {
 		p := c.Packet
 		p.SNAT, p.SrcPort, p.SNATPorts = true, 0, ports
 		near := p.Dst
-		if p.NextHop.IsValid() {
+		// The kernel asks for no gateway of the other family (rt_nexthop in include/net/route.h), and for none of IPv6
+		// (nf_nat_masquerade_ipv6).
+		if p.Family == netfilter.IPv4 && p.NextHop.Is4() {
 			near = p.NextHop
 		}
 		p.Src = netip.Addr{}

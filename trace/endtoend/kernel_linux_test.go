@@ -129,7 +129,9 @@ func newTopology(t *testing.T, vxlan, v6 bool) *topology {
 // net/core/link_watch.c). One that is dormant has a carrier.
 func (n *topology) carrier() {
 	n.t.Helper()
-	missing := func(line string) bool { return strings.Contains(line, "NO-CARRIER") && !strings.Contains(line, "LOWER_UP") }
+	missing := func(line string) bool {
+		return strings.Contains(line, "NO-CARRIER") && !strings.Contains(line, "LOWER_UP")
+	}
 	for name, of := range n.names {
 		for slices.ContainsFunc(strings.Split(of.Run(n.t, "ip", "-o", "link"), "\n"), missing) {
 			if n.t.Context().Err() != nil {

@@ -202,8 +202,8 @@ func (r *rule) applies(n *Network, q *Query) (yes, known bool) {
 	return !r.not, known
 }
 
-// readRules reads ip-rule.json, or the same for IPv6: the rules, and behind them, if there are any, what ip may not print
-// of them.
+// readRules reads ip-rule.json, or the same for IPv6: the rules, and behind them, if there is any, what ip may not
+// print of them.
 func (n *Network) readRules(data []byte, fam int) error {
 	const both = 2
 	lists, err := decodeLists[map[string]json.RawMessage](data, both)

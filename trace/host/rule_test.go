@@ -144,11 +144,13 @@ func TestWhatIPDoesNotPrintOfRules(t *testing.T) {
 		},
 		"a later ip prints a part, which does not hold": {
 			list(dscp, `[{"priority":100,"unprinted":[25,99]}]`),
-			[]string{"100: from all dscp EF unprinted [99] blackhole"}, true,
+			[]string{"100: from all dscp EF unprinted [99] blackhole"},
+			true,
 		},
 		"one of two of a priority": {
 			list(refuses+","+dscp, `[{"priority":100,"unprinted":[25]}]`),
-			[]string{"100: from all unprinted [25] blackhole", "100: from all dscp EF blackhole"}, false,
+			[]string{"100: from all unprinted [25] blackhole", "100: from all dscp EF blackhole"},
+			false,
 		},
 		"a list without a priority": {list(refuses, `[{"unprinted":[25]}]`), nil, false},
 		"a list without attributes": {list(refuses, `[{"priority":100}]`), nil, false},

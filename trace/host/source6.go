@@ -55,8 +55,8 @@ func (n *Network) own6(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.addrs, func(a address) bool { return a.ip == ip && a.awaitsDAD == "" })
 }
 
-// better6 returns the best of the addresses with the indices of; nil if there is no IPv6 one. One that duplicate address
-// detection has not found to be the node's alone is no candidate (__ipv6_dev_get_saddr in net/ipv6/addrconf.c).
+// better6 returns the best of the addresses with the indices of; nil if there is no IPv6 one. One that duplicate
+// address detection has not found to be the node's alone is no candidate (__ipv6_dev_get_saddr in net/ipv6/addrconf.c).
 func (n *Network) better6(of []int, dev string, dst netip.Addr, unknown int) *address {
 	var best *address
 	for _, i := range of {

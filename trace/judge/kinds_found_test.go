@@ -223,8 +223,8 @@ func samples() []sample {
 			w.files["programs.txt"] = []byte("netfilter ip prerouting -128 program 7\n")
 		}},
 		{code: NoCarrier, base: "real-2node-iptables", do: func(w *capturedNode) {
-			w.edit("ip-addr.json", oneLine(`"ifname":"eth0","flags":["BROADCAST"`,
-				`"ifname":"eth0","flags":["NO-CARRIER","BROADCAST"`))
+			w.edit("ip-addr.json", oneLine(`"ifname":"eth0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`,
+				`"ifname":"eth0","flags":["NO-CARRIER","BROADCAST","MULTICAST","UP"]`))
 		}},
 		{code: WrongNeighbour, base: "real-2node-iptables", do: func(w *capturedNode) {
 			w.flannel()

@@ -71,8 +71,13 @@ func TestLayer2(t *testing.T) {
 			w.layer2("10.77.0.99", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
 		}},
 		{name: "no carrier", do: func(w *capturedNode) {
-			w.edit("ip-addr.json", oneLine(`"ifname":"eth0","flags":["BROADCAST"`, `"ifname":"eth0","flags":["NO-CARRIER","BROADCAST"`))
+			w.edit("ip-addr.json", oneLine(`"ifname":"eth0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`,
+				`"ifname":"eth0","flags":["NO-CARRIER","BROADCAST","MULTICAST","UP"]`))
 		}, want: NoCarrier, away: true},
+		{name: "it is dormant, and has a carrier", do: func(w *capturedNode) {
+			w.edit("ip-addr.json", oneLine(`"ifname":"eth0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`,
+				`"ifname":"eth0","flags":["NO-CARRIER","BROADCAST","MULTICAST","UP","LOWER_UP","DORMANT"]`))
+		}},
 		{name: "another than flannel has noted", do: func(w *capturedNode) {
 			w.flannel()
 			w.layer2("10.244.2.0", "flannel.1", permanent("02:00:00:00:00:99"), "02:00:00:00:00:99", "10.77.0.12")

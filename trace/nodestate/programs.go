@@ -61,8 +61,8 @@ func programTable(name, chain string, base netfilter.Base, rules ...*netfilter.R
 	}
 }
 
-// programs reads programs.txt, the XDP programs and macvlans of ip-link.json, xfrm-policy.txt, and in what order the kernel runs all
-// of what is at a hook.
+// programs reads programs.txt, the XDP programs and macvlans of ip-link.json, xfrm-policy.txt, and in what order the
+// kernel runs all of what is at a hook.
 func (l *loader) programs() error {
 	var tables []*netfilter.Table
 	for _, dev := range l.Host.Devs() {

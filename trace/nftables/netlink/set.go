@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
@@ -43,6 +44,7 @@ const (
 	setConstant  = 0x2
 	setInterval  = 0x4
 	setMap       = 0x8
+	setTimed     = 0x10
 	setObjects   = 0x40
 
 	elementEnd      = 0x1
@@ -81,7 +83,13 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error
 		table: syntax.TableName{Family: family, Name: a.text(setTable)}, name: a.text(setName),
 		flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen),
 	}
-	o := &syntax.Set{Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)} //nolint:gosec // ms
+	o := &syntax.Set{
+		Name: s.name, Timeout: int64(a.num(setTimeout) / 1000), Timed: s.flags&setTimed != 0, //nolint:gosec // ms
+	}
+	var desc attrs
+	if parseAttrs(a[setDesc], d.order, &desc) == nil {
+		o.Size = int(min(desc.num(descSize), math.MaxInt32)) //nolint:gosec // bounded
+	}
 	if s.name == "" || s.table.Name == "" {
 		return nil, nil, errAttrs
 	}

@@ -33,6 +33,14 @@ func appendStatement(b []byte, s Statement) []byte {
 		return appendNAT(b, s)
 	case *TProxy:
 		return appendNAT(b, &NAT{Kind: "tproxy", Family: s.Family, Addr: s.Addr, Port: s.Port})
+	case *Dup:
+		b = appendExpr(append(b, "dup to "...), s.Addr, false)
+		if s.Dev != nil {
+			b = appendExpr(append(b, " device "...), s.Dev, false)
+		}
+		return b
+	case *Reset:
+		return appendExpr(append(b, "reset "...), s.Option, false)
 	case *Mangle:
 		b = append(appendExpr(b, s.Key, false), " set "...)
 		if m, ok := s.Value.(*Map); ok {
@@ -231,9 +239,15 @@ func appendObject(b []byte, o *ObjectRef) []byte {
 	case "counter", "quota", "limit":
 		b = append(append(b, o.Kind...), " name "...)
 	case "ct count":
+		if o.Map != nil {
+			return append(b, JSONObject(o.Kind, JSON(o.Map))...)
+		}
 		return append(b, JSONObject(o.Kind, JSONString(o.Name))...)
 	default:
 		b = append(append(b, o.Kind...), " set "...)
+	}
+	if o.Map != nil {
+		return appendMap(b, "map", o.Map, false)
 	}
 	return strconv.AppendQuote(b, o.Name)
 }

@@ -42,6 +42,7 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"ct timeout":     object("ct timeout", byMap("ct timeout")),
 		"ct expectation": object("ct expectation", byMap("ct expectation")),
 		"secmark":        object("secmark", byMap("secmark")),
+		"synproxy":       object("synproxy", byMap("synproxy")),
 		"flow":           (*cursor).flow,
 	}
 }

@@ -35,6 +35,7 @@ const (
 	elementFlags   = 3
 	elementTimeout = 4
 	elementUser    = 6
+	elementObject  = 9
 	elementKeyEnd  = 10
 )
 
@@ -69,6 +70,7 @@ type dumpSet struct {
 // dumpElement is an element: the attributes that count.
 type dumpElement struct {
 	key, end, data, user []byte
+	object               string
 	flags                uint64
 	timeout              uint64 // ms
 }
@@ -208,6 +210,7 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 		}
 		out := dumpElement{
 			flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser],
+			object: a.text(elementObject),
 		}
 		for _, part := range [...]struct {
 			from int
@@ -410,7 +413,7 @@ func (s *dumpSet) one(d *dump, e *dumpElement, key syntax.Expr) (out syntax.Elem
 // value makes what a map has for a key.
 func (s *dumpSet) value(d *dump, e *dumpElement) (syntax.Expr, error) {
 	if s.flags&setObjects != 0 {
-		return syntax.String("an object"), nil
+		return syntax.String(e.object), nil
 	}
 	var a attrs
 	if err := parseAttrs(e.data, d.order, &a); err != nil {

@@ -4,6 +4,7 @@ package syntax
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"strconv"
 )
@@ -34,11 +35,7 @@ func appendStatement(b []byte, s Statement) []byte {
 	case *TProxy:
 		return appendNAT(b, &NAT{Kind: "tproxy", Family: s.Family, Addr: s.Addr, Port: s.Port})
 	case *Dup:
-		b = appendExpr(append(b, "dup to "...), s.Addr, false)
-		if s.Dev != nil {
-			b = appendExpr(append(b, " device "...), s.Dev, false)
-		}
-		return b
+		return appendDup(b, s)
 	case *Reset:
 		return appendExpr(append(b, "reset "...), s.Option, false)
 	case *Mangle:
@@ -169,6 +166,21 @@ func isScalar(e Expr) bool {
 	return false
 }
 
+// appendDup writes a copy to another host, or by an interface.
+func appendDup(b []byte, d *Dup) []byte {
+	b = append(b, "dup to "...)
+	text, isText := d.Addr.(String)
+	if _, err := netip.ParseAddr(string(text)); isText && err != nil {
+		b = appendQuoted(b, text)
+	} else {
+		b = appendExpr(b, d.Addr, false)
+	}
+	if d.Dev != nil {
+		b = appendQuoted(append(b, " device "...), d.Dev)
+	}
+	return b
+}
+
 func appendFlags(b []byte, flags []string) []byte {
 	for i, flag := range flags {
 		if i > 0 {
@@ -247,7 +259,22 @@ func appendObject(b []byte, o *ObjectRef) []byte {
 		b = append(append(b, o.Kind...), " set "...)
 	}
 	if o.Map != nil {
-		return appendMap(b, "map", o.Map, false)
+		return appendMap(b, "map", quoted(o.Map), false)
 	}
 	return strconv.AppendQuote(b, o.Name)
+}
+
+// quoted is a map of objects with their names in quotes.
+func quoted(m *Map) *Map {
+	set, ok := m.Data.(AnonymousSet)
+	if !ok {
+		return m
+	}
+	set = slices.Clone(set)
+	for i := range set {
+		if name, ok := set[i].Value.(String); ok {
+			set[i].Value = String(strconv.Quote(string(name)))
+		}
+	}
+	return &Map{Key: m.Key, Data: set}
 }

@@ -89,7 +89,7 @@ func TestFullSets(t *testing.T) {
 	}
 }
 
-// What takes TCP options out, sends copies, or marks packets as those for others is certain where it does no harm alone.
+// What takes TCP options out, sends copies, or marks packets as those for others is certain only where it does no harm.
 func TestStatementsThatMayDoHarm(t *testing.T) {
 	const unclear = "100% not known?, 100% sent?, 100% sent?" // nor does nft tell which devices the chain is of
 	for rule, want := range map[string]string{

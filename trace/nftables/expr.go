@@ -356,7 +356,7 @@ type lookup struct {
 	in  *set
 }
 
-// lookup compiles a look-up in a map; typ is the type of what the map gives, where its form does not tell; nil: it is not
+// lookup compiles a look-up in a map; typ is the type of what the map gives, where its form does not tell; nil: not
 // known.
 func (b *builder) lookup(m *syntax.Map, typ *datatype) (*lookup, bool) {
 	key, ok := b.exprs(m.Key)

@@ -90,7 +90,7 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error
 	}
 	var desc attrs
 	if parseAttrs(a[setDesc], d.order, &desc) == nil {
-		o.Size = int(min(desc.num(descSize), math.MaxInt32)) //nolint:gosec // bounded
+		o.Size = int(min(desc.num(descSize), math.MaxInt32))
 	}
 	if s.name == "" || s.table.Name == "" {
 		return nil, nil, errAttrs

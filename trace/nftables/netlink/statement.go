@@ -113,8 +113,8 @@ func lookUp(m *machine, a *attrs) error {
 	return nil
 }
 
-// lookUpIn is the key that a register holds, and the set that it is looked up in: its name, or its elements where it has
-// none of its own; nil where these are not known.
+// lookUpIn is the key that a register holds, and the set that it is looked up in: its name, or its elements where it
+// has none of its own; nil where these are not known.
 func (m *machine) lookUpIn(s *dumpSet, sreg uint64) (*syntax.Map, error) {
 	if s.notRead && s.flags&setAnonymous != 0 {
 		return nil, nil //nolint:nilnil // not an error

@@ -26,6 +26,7 @@ func TestStatementsThatFindNothing(t *testing.T) {
 			return `{"` + kind + `":{"map":{"key":` + saddr + `,"data":"@m` + strings.ReplaceAll(addr, ".", "") + `"}}}`
 		}
 	}
+	const unclear = "100% not known?, 100% sent?"
 	const maps = `{"map":{IN,"name":"m10001","type":"ipv4_addr","map":"counter","elem":[["10.0.0.1","o"]]}},
 		{"map":{IN,"name":"m192021","type":"ipv4_addr","map":"counter","elem":[["192.0.2.1","o"]]}}`
 	for name, c := range map[string]struct {
@@ -37,12 +38,12 @@ func TestStatementsThatFindNothing(t *testing.T) {
 		"a helper":               {object("ct helper"), "100% dropped"},
 		"a label for SELinux":    {object("secmark"), "100% dropped"},
 		"an answer to SYNs":      {object("synproxy"), "100% taken"},
-		"a timeout":              {object("ct timeout"), "100% not known?, 100% sent?"},
-		"an expectation":         {object("ct expectation"), "100% not known?, 100% sent?"},
+		"a timeout":              {object("ct timeout"), unclear},
+		"an expectation":         {object("ct expectation"), unclear},
 		"a priority":             {mangle(`{"meta":{"key":"priority"}}`, `"1:10"`), "100% dropped"},
 		"a class of traffic":     {mangle(`{"payload":{"protocol":"ip","field":"dscp"}}`, `8`), "100% dropped"},
 		"a size of segments":     {mangle(`{"tcp option":{"name":"maxseg","field":"size"}}`, `1000`), "100% dropped"},
-		"another field of TCP's": {mangle(`{"tcp option":{"name":"timestamp","field":"tsval"}}`, `1`), "100% not known?, 100% sent?"},
+		"another field of TCP's": {mangle(`{"tcp option":{"name":"timestamp","field":"tsval"}}`, `1`), unclear},
 		"a label":                {mangle(`{"ct":{"key":"label"}}`, `1`), "100% dropped"},
 		"a mark":                 {mangle(`{"meta":{"key":"mark"}}`, `1`), "100% dropped mark 0x1"},
 	} {
@@ -77,7 +78,10 @@ func TestFullSets(t *testing.T) {
 		{"nearly full where elements may expire", `"size":200,"timeout":60,"elem":[` + elements(170) + `]`, "add", unclear},
 		{"of no size", `"elem":[` + elements(90) + `]`, "add", accepted},
 		{"full of what cannot be read", `"size":2,"elem":["192.0.2.1",{"of tomorrow":null}]`, "add", unclear},
-		{"of kube-proxy", `"size":65535,"flags":["timeout"],"timeout":10800,"elem":[` + elements(200) + `]`, "update", accepted},
+		{
+			"of kube-proxy", `"size":65535,"flags":["timeout"],"timeout":10800,"elem":[` + elements(200) + `]`, "update",
+			accepted,
+		},
 	} {
 		rs := ruleset(t, "ip", "filter", "forward", 0,
 			`{"set":{IN,"name":"s","type":"ipv4_addr",`+c.set+`}}`,

@@ -51,8 +51,8 @@ func keptFor(b *builder) {
 }
 
 // expects is ct expectation: it announces another connection, and drops the packet where that clashes with what others
-// have announced. It breaks the rule off for a packet without a connection; since Linux 6.8 also for one whose
-// connection is confirmed, and before that where the connection has announced as many as the object allows
+// have announced. It breaks the rule off for a packet without a connection, and where the connection has announced as
+// many as the object allows; newer kernels do so, too, for a connection that is confirmed, which older ones do not
 // (nft_ct_expect_obj_eval in net/netfilter/nft_ct.c, nf_ct_expect_related_report in nf_conntrack_expect.c).
 func expects(b *builder) {
 	b.add(op.Conditions([]op.Cond{hasConnection}, "it depends on whether the packet has a connection"))

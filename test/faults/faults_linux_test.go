@@ -64,7 +64,7 @@ func shortFaults() []fault {
 func longFaults() []fault {
 	return slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
-		settingFaults(),
+		settingFaults(), statementFaults(), missFaults(),
 	)
 }
 
@@ -82,8 +82,10 @@ func TestFaults(t *testing.T) {
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
 				tools := []string{"ip", "bridge", "nft", "nsenter", "iptables-nft-restore"}
-				if strings.Contains(f.make, "arptables-legacy") {
-					tools = append(tools, "arptables-legacy")
+				for _, tool := range []string{"arptables-legacy", "nfacct"} {
+					if strings.Contains(f.make, tool) {
+						tools = append(tools, tool)
+					}
 				}
 				if testutil.Isolate(t, unix.CLONE_NEWNET, tools...) {
 					f.try(t)

@@ -52,7 +52,7 @@ func TestEveryMatchIsComparedWithAKernel(t *testing.T) {
 	}
 	known := map[string]bool{}
 	for name, m := range matches {
-		if m.depends == "" || m.only != nil || m.proto != 0 {
+		if m.depends == "" || m.only != nil || m.proto != 0 || m.always {
 			known["-m "+name] = true
 		}
 	}

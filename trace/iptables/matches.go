@@ -3,6 +3,8 @@
 package iptables
 
 import (
+	"slices"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
@@ -22,6 +24,7 @@ type matchSpec struct {
 	ports   bool   // it has --sport and --dport like -m tcp
 	always  bool   // it matches any packet
 	args    map[string]int
+	words   []string // the arguments with which always is true; nil: any
 }
 
 // needs returns a match that depends on something that is not in the snapshot.
@@ -37,6 +40,9 @@ func otherProtocol(p uint8) *matchSpec {
 }
 
 func tcpPacket(what string) *matchSpec { return &matchSpec{proto: netfilter.TCP, depends: what} }
+
+// kubeProxyObjects are the accounting objects that kube-proxy makes (pkg/proxy/metrics/metrics.go).
+var kubeProxyObjects = []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"}
 
 // matches are all known matches.
 //
@@ -95,8 +101,13 @@ var matches = map[string]*matchSpec{
 	"multiport": {options: map[string]reader{
 		"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn),
 	}},
-	"nfacct": {always: true, args: map[string]int{"--nfacct-name": 1}}, // net/netfilter/xt_nfacct.c only counts
-	"osf":    tcpPacket("the TCP options"),
+	"nfacct": {
+		// An object with a quota matches only once that is used up (nfacct_mt in net/netfilter/xt_nfacct.c), and
+		// iptables-save does not show which object has one. kube-proxy's have none.
+		always: true, args: map[string]int{"--nfacct-name": 1}, words: kubeProxyObjects,
+		depends: "whether the accounting object has a quota, and how much of it is left",
+	},
+	"osf": tcpPacket("the TCP options"),
 	"owner": {
 		options: map[string]reader{
 			"--uid-owner": anyArg(unknownProcess), "--gid-owner": anyArg(unknownProcess),
@@ -142,11 +153,16 @@ var matches = map[string]*matchSpec{
 	"udp": {proto: netfilter.UDP, ports: true, options: map[string]reader{"--sport": sport, "--dport": dport}},
 }
 
-// understands tells whether all options are known ones, for a match that accepts any packet.
+// understands tells whether all options are known ones, for a match that accepts any packet with these.
 func (m *matchSpec) understands(opts []option) bool {
 	for i := range opts {
 		if n, ok := m.args[opts[i].name]; !ok || opts[i].not || len(opts[i].args) != n {
 			return false
+		}
+		for _, w := range opts[i].args {
+			if m.words != nil && !slices.Contains(m.words, w.text) {
+				return false
+			}
 		}
 	}
 	return true
@@ -157,7 +173,7 @@ func (m *matchSpec) compile(s *ruleSpec, opts []option, text string) (netfilter.
 	switch {
 	case m.whole != nil:
 		return m.whole(s, opts, text)
-	case m.always:
+	case m.always && m.depends == "":
 		return nil, false
 	}
 	var conds []cond

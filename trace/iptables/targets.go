@@ -3,6 +3,9 @@
 package iptables
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
@@ -49,7 +52,7 @@ var targets = map[string]targetSpec{
 	"SNPT":        opaque("it translates the network prefix (SNPT)"),
 	"SYNPROXY":    verdict(netfilter.Stolen, "SYNPROXY answers in the server's place"),
 	"TCPMSS":      clamp,
-	"TCPOPTSTRIP": nothing,
+	"TCPOPTSTRIP": stripOptions,
 	"TEE":         opaque("it sends a copy to another host, whose answers may break the connection (TEE)"),
 	"TOS":         tos,
 	"TPROXY":      tproxy,
@@ -70,6 +73,27 @@ func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
 
 // clamp is TCPMSS: nothing that a rule may ask for here.
 func clamp(*ruleSpec, []option) (netfilter.Op, bool) { return op.Clamp, true }
+
+// mayGo are the TCP options without which a connection works, whichever of its packets lack them (tcp_parse_options in
+// net/ipv4/tcp_input.c), by name and by number. A signature (md5) is of the addresses, too, and no translated
+// connection has one.
+var mayGo = []string{"mss", "2", "sack-permitted", "4", "sack", "5", "timestamp", "8", "md5", "19"}
+
+// stripOptions is TCPOPTSTRIP (net/netfilter/xt_TCPOPTSTRIP.c). Where the answer alone loses the window's scale, the
+// client takes the server's windows for much smaller than they are, and the server the client's for larger: large data
+// stalls.
+func stripOptions(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
+	if len(opts) != 1 || opts[0].name != "--strip-options" {
+		return nil, false
+	}
+	arg, _ := opts[0].arg()
+	for name := range strings.SplitSeq(arg, ",") {
+		if !slices.Contains(mayGo, name) {
+			return op.OpaqueTarget("it takes a TCP option out, without which data may get lost: " + name), true
+		}
+	}
+	return nil, true
+}
 
 // tos is of targets that change the TOS byte: rules of routing may ask for it.
 func tos(*ruleSpec, []option) (netfilter.Op, bool) { return op.ChangeTOS, true }

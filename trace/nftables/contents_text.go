@@ -16,7 +16,12 @@ import (
 func (c contents) Expires() bool { return c.seconds > 0 }
 
 // Unread implements [netfilter.Set].
-func (c contents) Unread() string { return c.unread }
+func (c contents) Unread() string {
+	if c.vague && c.unread == "" {
+		return "the type of the map's values is not known: " + c.name
+	}
+	return c.unread
+}
 
 // Texts implements [netfilter.Set]. Two elements have the same text only if they are equal.
 func (c contents) Texts(f func(text string)) {

@@ -75,7 +75,7 @@ func (b *builder) expr(e syntax.Expr) (*expr, bool) {
 	case *syntax.Hash:
 		return hash(e)
 	case *syntax.Map:
-		return b.mapped(e)
+		return b.mapped(e, nil)
 	case *syntax.Binary:
 		return b.binary(e)
 	case *syntax.Header:
@@ -92,6 +92,9 @@ func (b *builder) expr(e syntax.Expr) (*expr, bool) {
 
 // operand compiles an expression, or a constant of a type.
 func (b *builder) operand(e syntax.Expr, t *datatype) (*expr, bool) {
+	if m, isMap := e.(*syntax.Map); isMap {
+		return b.mapped(m, t)
+	}
 	if x, ok := b.expr(e); ok {
 		return x, true
 	}
@@ -353,8 +356,9 @@ type lookup struct {
 	in  *set
 }
 
-// lookup compiles a look-up in a map.
-func (b *builder) lookup(m *syntax.Map, verdict bool) (*lookup, bool) {
+// lookup compiles a look-up in a map; typ is the type of what the map gives, where its form does not tell; nil: not
+// known.
+func (b *builder) lookup(m *syntax.Map, typ *datatype) (*lookup, bool) {
 	key, ok := b.exprs(m.Key)
 	if !ok {
 		return nil, false
@@ -368,18 +372,19 @@ func (b *builder) lookup(m *syntax.Map, verdict bool) (*lookup, bool) {
 		}
 	case syntax.AnonymousSet:
 		types := []*datatype{typeVerdict}
-		if !verdict {
-			types = dataTypes(data)
+		if typ != typeVerdict {
+			types = dataTypes(data, typ)
 		}
 		l.in = b.anonymous(key, types, data)
 	default:
 		return nil, false
 	}
-	return l, l.in.isVerdictMap() == verdict && (l.in.unread != "" || len(l.in.fields) == len(key))
+	return l, l.in.isVerdictMap() == (typ == typeVerdict) && (l.in.unread != "" || len(l.in.fields) == len(key))
 }
 
-// dataTypes tells the types of what an anonymous map gives, from its first element: nothing names them.
-func dataTypes(elements []syntax.Element) []*datatype {
+// dataTypes tells the types of what an anonymous map gives, from its first element: nothing names them. typ is that of
+// one whose form does not tell.
+func dataTypes(elements []syntax.Element, typ *datatype) []*datatype {
 	if len(elements) == 0 || elements[0].Value == nil {
 		return []*datatype{typeOther}
 	}
@@ -388,6 +393,9 @@ func dataTypes(elements []syntax.Element) []*datatype {
 	out := make([]*datatype, len(parts))
 	for i, p := range parts {
 		out[i] = guess(p)
+	}
+	if len(out) == 1 && out[0] == typeOther && typ != nil {
+		out[0] = typ
 	}
 	return out
 }
@@ -423,9 +431,10 @@ func guess(e syntax.Expr) *datatype {
 	return typeOther
 }
 
-// mapped is the value that a map gives. As an expression of its own it is known where its key is, and gives one field.
-func (b *builder) mapped(m *syntax.Map) (*expr, bool) {
-	l, ok := b.lookup(m, false)
+// mapped is the value that a map gives. As an expression of its own it is known where its key is, and gives one field;
+// typ is as for lookup.
+func (b *builder) mapped(m *syntax.Map, typ *datatype) (*expr, bool) {
+	l, ok := b.lookup(m, typ)
 	if !ok || len(l.in.data) == 0 {
 		return nil, false
 	}

@@ -132,6 +132,12 @@ meta mark > 0xff
 meta mark set 0
 numgen random mod 1 == 0
 numgen random mod 2 offset 4 < 4
+counter name ip daddr map { 10.2.0.2 : "tally" }
+counter name ip saddr map @tallies
+meta priority set ip daddr map { 10.2.0.2 : 1:1 }
+tcp option maxseg size set tcp dport map { 80 : 1000 }
+add @full { ip saddr }
+update @full { ip daddr }
 jump aside
 update @seen { ip saddr }
 notrack
@@ -164,6 +170,9 @@ table inet t {
 		elements = { tcp . 80 timeout 1h comment "for an hour" : continue, udp . 80 timeout 1ms : continue }
 	}
 	set seen { type ipv4_addr; flags dynamic,timeout; timeout 1m; }
+	set full { type ipv4_addr; size 1; flags dynamic; elements = { 10.2.0.2 } }
+	counter tally { }
+	map tallies { type ipv4_addr : counter; elements = { 10.2.0.2 : "tally" } }
 	chain aside { meta mark set meta mark | 0x1000; }
 }
 `
@@ -431,7 +440,7 @@ func outcome(t *testing.T, c *netfilter.Context, r *netfilter.Rule) op.Truth {
 		switch e := o.Run(c); e.Kind {
 		case netfilter.Next:
 		case netfilter.Break:
-			if strings.HasPrefix(r.Text, "counter ") {
+			if strings.HasPrefix(r.Text, "counter ") && !strings.HasPrefix(r.Text, "counter name ") {
 				return answer
 			}
 			return op.No

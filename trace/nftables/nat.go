@@ -71,7 +71,7 @@ type translated struct {
 // address reads the address: a constant, or a map that gives it, with the port or without.
 func (t *translated) address(b *builder, e syntax.Expr) bool {
 	if m, ok := e.(*syntax.Map); ok {
-		l, ok := b.lookup(m, false)
+		l, ok := b.lookup(m, nil)
 		if !ok || l.in.unread != "" || len(l.in.data) == 0 || len(l.in.data) > 2 ||
 			l.in.data[0] != typeIPv4 && l.in.data[0] != typeIPv6 {
 			return false
@@ -96,7 +96,7 @@ func (t *translated) address(b *builder, e syntax.Expr) bool {
 
 func (t *translated) ports(b *builder, e syntax.Expr) bool {
 	if m, ok := e.(*syntax.Map); ok {
-		l, ok := b.lookup(m, false)
+		l, ok := b.lookup(m, nil)
 		if !ok || t.by != nil || l.in.unread != "" || len(l.in.data) != 1 ||
 			l.in.data[0] != typePort && l.in.data[0] != typeInteger {
 			return false

@@ -35,8 +35,12 @@ type set struct {
 	fields   []*datatype
 	data     []*datatype // nil: a set
 	seconds  uint32      // the timeout of its elements, 0 for none
+	vague    bool        // what it gives is of a type that is not known: only whether it has a key is
 	unread   string      // why its elements are not known
 	elements []element
+	size     int  // how many elements it may have
+	count    int  // how many it has, whether they can be read or not; -1: it is not known
+	timed    bool // elements may expire
 
 	exact    map[tuple]int32 // by key; nil for a few elements, such as a Service's, which are gone through
 	ranges   []int32         // elements that are ranges; of one field ascending, for nft keeps them apart then
@@ -201,6 +205,13 @@ func (in *scope) declare(d *syntax.Set) *set {
 	s := &set{
 		name: d.Name, list: in.table.Name + "@" + d.Name, wildcard: -1,
 		seconds: uint32(min(max(d.Timeout, 0), math.MaxUint32)),
+		size:    d.Size, count: max(d.Count, len(d.Elements)), timed: d.Timed || d.Timeout > 0,
+	}
+	if s.size <= 0 {
+		s.size = mostElements
+	}
+	if d.NotRead {
+		s.count = -1
 	}
 	var ok bool
 	if s.fields, ok = in.typesOf(&d.Keys); !ok {
@@ -208,9 +219,8 @@ func (in *scope) declare(d *syntax.Set) *set {
 		return s
 	}
 	if d.Data != nil {
-		if s.data, ok = in.typesOf(d.Data); !ok {
-			s.unread = "the type of the map's values is not known: " + d.Name
-			return s
+		if s.data, ok = in.typesOf(d.Data); !ok { // such as objects
+			s.data, s.vague = []*datatype{typeOther}, true
 		}
 	}
 	if d.NotRead {
@@ -223,7 +233,7 @@ func (in *scope) declare(d *syntax.Set) *set {
 
 // anonymous makes a set of the elements that stand in a rule. Its keys are of the types of what is looked up.
 func (in *scope) anonymous(key []*expr, data []*datatype, elements []syntax.Element) *set {
-	s := &set{wildcard: -1, data: data}
+	s := &set{wildcard: -1, data: data, vague: slices.Contains(data, typeOther)}
 	for _, x := range key {
 		s.fields = append(s.fields, x.typ)
 	}
@@ -329,6 +339,13 @@ func (s *set) value(e *element, v syntax.Expr, data *[]span) bool {
 			e.effect.Kind, e.target = verdicts[verdict.Kind], verdict.Target
 		}
 		return ok
+	}
+	if s.vague {
+		for range s.data {
+			*data = append(*data, span{word{}, ones})
+		}
+		e.data = (*data)[len(*data)-len(s.data) : len(*data) : len(*data)]
+		return v != nil
 	}
 	if with, ok := v.(*syntax.Elem); ok {
 		v = with.Val

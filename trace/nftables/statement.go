@@ -32,25 +32,15 @@ var effects = map[string]effect{
 	"counter":        nothing,
 	"last":           nothing,
 	"log":            nothing,
-	"dup":            duplicate,
+	"dup":            copies,      // one that is not read
 	"flow":           offload(""), // one that is not read
 	"ct helper":      nothing,
 	"ct timeout":     keptFor,
-	"ct expectation": nothing,
+	"ct expectation": expects,
 	"secmark":        nothing,
-	"reset":          ofTCP, // of a TCP option
-	"optstrip":       ofTCP,
+	"reset":          resets, // one that is not read
 	"fwd":            verdict(netfilter.Opaque, "it sends the packet out by another interface (fwd)"),
 	"xt":             verdict(netfilter.Opaque, "it is a match or a target of iptables, which nft does not show (xt)"),
-}
-
-// duplicate is dup: in the family netdev it sends a copy of the frame out by an interface, for whoever listens to all
-// frames there (nft_dup_netdev_eval in net/netfilter/nft_dup_netdev.c); in others a copy of the packet to another host
-// (nf_dup_ipv4 in net/ipv4/netfilter/nf_dup_ipv4.c), whose answers get to the client.
-func duplicate(b *builder) {
-	if b.table.Family != "netdev" {
-		b.add(op.OpaqueTarget("it sends a copy to another host, whose answers may break the connection (dup)"))
-	}
 }
 
 // keptFor is ct timeout: connection tracking keeps a connection as long as the object says, which is not read; where it
@@ -58,6 +48,15 @@ func duplicate(b *builder) {
 // include/net/netfilter/nf_conntrack.h).
 func keptFor(b *builder) {
 	b.add(op.OpaqueTarget("it sets how long connection tracking keeps the connection, which is not read (ct timeout)"))
+}
+
+// expects is ct expectation: it announces another connection, and drops the packet where that clashes with what others
+// have announced. It breaks the rule off for a packet without a connection, and where the connection has announced as
+// many as the object allows; newer kernels do so, too, for a connection that is confirmed, which older ones do not
+// (nft_ct_expect_obj_eval in net/netfilter/nft_ct.c, nf_ct_expect_related_report in nf_conntrack_expect.c).
+func expects(b *builder) {
+	b.add(op.Conditions([]op.Cond{hasConnection}, "it depends on whether the packet has a connection"))
+	b.add(op.OpaqueTarget("it expects another connection, and drops packets where it cannot (ct expectation)"))
 }
 
 // named adds the ops of a statement of which only the name counts; false for one that is not known.
@@ -161,7 +160,14 @@ func (b *builder) statement(s syntax.Statement) bool {
 	case *syntax.Flow:
 		offload(s.Flowtable)(b)
 		return true
+	case *syntax.Dup:
+		return b.duplicate(s)
+	case *syntax.Reset:
+		return b.reset(s)
 	case *syntax.ObjectRef:
+		if s.Map != nil && !b.finds(s.Map) {
+			return false
+		}
 		return b.named(s.Kind)
 	case syntax.Plain:
 		return b.named(string(s))
@@ -195,9 +201,6 @@ func verdict(k netfilter.Kind, why string) effect {
 }
 
 func nothing(*builder) {}
-
-// ofTCP changes nothing, but breaks the rule off for other protocols (nft_exthdr_tcp_strip_eval).
-func ofTCP(b *builder) { b.has("tcp") }
 
 // offload hands the connection to a flowtable of the table.
 func offload(flowtable string) effect {
@@ -274,7 +277,7 @@ var rejected = map[string]op.Cond{
 
 // vmap goes by the verdict that a map has for the packet; where it has none the next rule is asked.
 func (b *builder) vmap(s *syntax.VMap) bool {
-	l, ok := b.lookup((*syntax.Map)(s), true)
+	l, ok := b.lookup((*syntax.Map)(s), typeVerdict)
 	if !ok {
 		return false
 	}
@@ -355,99 +358,6 @@ func (l *lookup) draws(c *netfilter.Context, branch func(e *element) netfilter.A
 		alts[i].P = float64(count[e]) / float64(d.mod)
 	}
 	return alts
-}
-
-// harmless are the fields that a statement may set without changing the packet's path.
-var harmless = map[string]bool{
-	"meta priority": true, "meta pkttype": true, "meta nftrace": true, "meta secmark": true,
-	"ct label": true, "ct event": true, "ct helper": true, "ct secmark": true,
-	"payload ecn": true, "payload flowlabel": true, "payload id": true,
-}
-
-// has breaks the rule off for a packet without such a header: nft does not print the condition that it makes for it.
-func (b *builder) has(protocol string) {
-	if need, ok := headers[protocol]; ok {
-		b.add(op.Conditions([]op.Cond{need}, ""))
-	}
-}
-
-// mangle sets a field.
-func (b *builder) mangle(m *syntax.Mangle) bool {
-	var kind, field string
-	switch key := m.Key.(type) {
-	case *syntax.Payload:
-		kind, field = "payload", key.Field
-		b.has(key.Protocol)
-	case *syntax.Meta:
-		kind, field = "meta", key.Key
-	case *syntax.CT:
-		kind, field = "ct", key.Key
-	case *syntax.Header:
-		if key.Kind == "tcp option" {
-			b.has("tcp")
-			b.acted = true
-			b.add(op.Clamp)
-			return true
-		}
-	}
-	switch {
-	case kind == "ct" && field == "zone":
-		b.acted = true
-		b.add(zoneOf(m))
-		return true
-	case harmless[kind+" "+field]:
-		return true
-	case kind == "payload" && field == "checksum":
-		b.add(op.OpaqueTarget("it sets a checksum, and the receiver refuses packets whose sum is wrong"))
-		return true
-	case kind == "payload" && field == "dscp":
-		b.acted = true
-		b.add(op.ChangeTOS)
-		return true
-	case kind == "payload" && (field == "ttl" || field == "hoplimit"):
-		n, isNumber := m.Value.(syntax.Number)
-		return isNumber && n >= op.EnoughHops
-	case kind == "payload", field != "mark":
-		return false
-	}
-	x, ok := b.operand(m.Value, typeMark)
-	if !ok || x.draw != nil || x.from != nil && len(x.from.key) == 1 && x.from.key[0].draw != nil {
-		return false
-	}
-	b.acted = true
-	b.add(&setMark{expr: x, ct: kind == "ct"})
-	return true
-}
-
-// setMark sets the mark of the packet, or of its connection.
-type setMark struct {
-	*expr
-	ct bool
-}
-
-// Run implements [netfilter.Op].
-func (s *setMark) Run(c *netfilter.Context) netfilter.Effect {
-	vals, t := values(c, []*expr{s.expr}, nil)
-	switch {
-	case t == op.No:
-		return breakOff
-	case t == op.Maybe || !vals[0].exact():
-		why := "it sets the mark to an unknown value: " + dependsOn([]*expr{s.expr})
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: why}
-	}
-	mark := uint32(vals[0].lo) //nolint:gosec // marks have 32 bits; the kernel cuts off the rest, too
-	if !s.ct {
-		c.Packet.Mark = mark
-		return netfilter.Effect{}
-	}
-	switch hasConnection(c) {
-	case op.Yes:
-		c.Packet.CTMark = mark
-	case op.Maybe:
-		return netfilter.Effect{Kind: netfilter.Opaque, Why: "whether the packet has a connection to mark is not known"}
-	case op.No: // nft_ct_set_eval does nothing
-	}
-	return netfilter.Effect{}
 }
 
 // tproxy gives the packet to a transparent socket of the node, and breaks the rule off where there is none

@@ -23,10 +23,10 @@ func (b *builder) update(u *syntax.Update) bool {
 		elem = with.Val
 	}
 	key, ok := b.exprs(elem)
-	if !ok {
+	if !ok || u.Data != nil && !b.finds(u.Data) {
 		return false
 	}
-	note := &putIn{key: key, note: "set:" + s.list}
+	note := &putIn{key: key, to: s, note: "set:" + s.list, removes: u.Op == "delete"}
 	if (u.Op == "add" || u.Op == "update") && isClient(key) && s.remembers() {
 		note.note = s.list
 	}
@@ -54,17 +54,68 @@ func onlyCounts(s syntax.Statement) bool {
 	return name == "counter" || name == "last"
 }
 
-// putIn notes that a set was changed. A full set, which would end the rule, is not visible in a snapshot.
+// putIn changes a set, and notes it.
 type putIn struct {
-	key  []*expr
-	note string
+	key     []*expr
+	to      *set
+	note    string
+	removes bool
 }
 
-// Run implements [netfilter.Op].
+// Run implements [netfilter.Op]. The rule ends where the set is full, and does not have the element (nft_dynset_new and
+// nft_dynset_eval in net/netfilter/nft_dynset.c).
 func (p *putIn) Run(c *netfilter.Context) netfilter.Effect {
-	if _, t := values(c, p.key, nil); t == op.No {
+	var buf [maxFields]value
+	key, t := values(c, p.key, buf[:0])
+	if t == op.No {
 		return breakOff
 	}
-	op.Note(c.Packet, p.note, "")
-	return netfilter.Effect{}
+	if p.removes || t == op.Maybe || !p.to.fills() {
+		op.Note(c.Packet, p.note, "")
+		return answer(t, dependsOn(p.key))
+	}
+	out := p.atFull(c, key)
+	if out.Kind == netfilter.Unknown || p.note == p.to.list { // else the set stays as it is
+		op.Note(c.Packet, p.note, "")
+	}
+	return out
+}
+
+// atFull is the effect where a set is full, or nearly.
+func (p *putIn) atFull(c *netfilter.Context, key []value) netfilter.Effect {
+	s := p.to
+	c.Work += s.cost(key)
+	in := op.Maybe
+	if len(key) == len(s.fields) && s.wildcard < 0 && !op.Changed(c.Packet, s.list) {
+		_, in = s.find(key)
+	}
+	switch {
+	case in == op.Yes:
+		return netfilter.Effect{}
+	case in == op.No && s.count >= s.size && !s.timed:
+		return breakOff
+	}
+	return netfilter.Effect{
+		Kind: netfilter.Unknown,
+		Why: "the set " + s.name + " has little room for more elements or none, or how many it has is not known, and " +
+			"a full one ends the rule",
+	}
+}
+
+const (
+	// room is for the elements that may come while a node is looked at.
+	room = 16
+	// mostElements is the size of a set that rules fill, where none is given (nft_dynset_init).
+	mostElements = 0xffff
+	// lateShare of the elements may have expired: they count until the kernel removes them, but are not listed.
+	lateShare = 8
+)
+
+// fills tells whether a set is full, or may soon be.
+func (s *set) fills() bool {
+	size := s.size
+	if s.timed {
+		size -= size / lateShare
+	}
+	return s.count < 0 || s.count+room > size
 }

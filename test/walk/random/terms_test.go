@@ -266,6 +266,11 @@ var nftMatches = []term{
 	{text: "udp checksum set 0", proto: true, odd: true},
 	{text: "log prefix \"x\" group 5"},
 	{text: "meta priority set 1:1"},
+	{text: "meta priority set {ip} daddr map { {addr1} : 1:1, {addr2} : 1:2 }"},
+	{text: "counter name {ip} saddr map { {addr1} : \"tally\", {addr2} : \"tally\" }"},
+	{text: "tcp option maxseg size set {proto} dport map { {port1} : 1000, {port2} : 1200 }", proto: true},
+	{text: "add @{fam}full { {ip} saddr }"},
+	{text: "update @{fam}full { {ip} daddr }"},
 	{text: "ip dscp set cs1", only: "ip"},
 	{text: "ip6 dscp set cs1", only: "ip6"},
 	// What the walk does not know.
@@ -355,6 +360,7 @@ var nftDecls = []term{
 	{text: "set {fam}counted { type {addrtypename}; counter; elements = { {addr1}, {addr2} }; }"},
 	{text: "map {fam}targets { type {addrtypename} : {addrtypename}; " +
 		"elements = { {addr1} : {dst}, {addr2} : {dst}, {addr3} : {dst} }; }"},
+	{text: "set {fam}full { type {addrtypename}; size 2; flags dynamic; elements = { {addr1}, {addr2} }; }"},
 	{text: "map {fam}marks { type {addrtypename} : mark; elements = { {addr1} : {value}, {addr2} : {value} }; }"},
 	{text: "map {fam}verdicts { type {addrtypename} : verdict; flags interval; " +
 		"elements = { {net1} : {simpleverdict}, {net2} : {simpleverdict} }; }"},
@@ -362,6 +368,7 @@ var nftDecls = []term{
 
 // nftNames are declared once in a table.
 var nftNames = []term{
+	{text: "counter tally { }"},
 	{text: "set ports { type inet_service; flags interval; auto-merge; elements = { {port}, {port}-{highport} }; }"},
 	{text: "set names { type ifname; flags interval; elements = { eth0, \"po*\" }; }"},
 }

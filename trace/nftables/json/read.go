@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -286,6 +288,11 @@ func (r *reader) setObject(kind string) {
 			s.Data = &data
 		case "timeout":
 			s.Timeout, _ = r.integer(kind+".timeout", "int64")
+		case "size":
+			n, _ := r.integer(kind+".size", "int64")
+			s.Size = int(min(max(n, 0), math.MaxInt32))
+		case "flags":
+			s.Timed = slices.Contains(r.names(kind+".flags", "the flags of a set"), "timeout")
 		case "elem":
 			if r.wants(kindArray, kind+".elem", "slice") {
 				s.Elements = r.elementsOf(kind == "map")

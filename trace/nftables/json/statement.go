@@ -35,7 +35,15 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"quota":      object("quota", (*cursor).quota),
 		"ct count":   object("ct count", (*cursor).ctCount),
 		"log":        (*cursor).log,
-		"flow":       (*cursor).flow,
+		"dup":        (*cursor).dup,
+		"reset":      (*cursor).resetOption,
+
+		"ct helper":      object("ct helper", byMap("ct helper")),
+		"ct timeout":     object("ct timeout", byMap("ct timeout")),
+		"ct expectation": object("ct expectation", byMap("ct expectation")),
+		"secmark":        object("secmark", byMap("secmark")),
+		"synproxy":       object("synproxy", byMap("synproxy")),
+		"flow":           (*cursor).flow,
 	}
 }
 
@@ -253,9 +261,66 @@ func object(kind string, read func(c *cursor) syntax.Statement) func(c *cursor) 
 	}
 }
 
+// byMap reads the use of an object that a map has for the packet: {"map": …}.
+func byMap(kind string) func(c *cursor) syntax.Statement {
+	return func(c *cursor) syntax.Statement {
+		if c.kind() != kindObject {
+			c.skip()
+			return nil
+		}
+		if m, ok := c.expr().(*syntax.Map); ok {
+			return &syntax.ObjectRef{Kind: kind, Map: m}
+		}
+		return nil
+	}
+}
+
+// counter is one of the rule's own, or one that a map has for the packet.
 func (c *cursor) counter() syntax.Statement {
-	c.skip()
-	return syntax.Plain("counter")
+	if c.kind() != kindObject {
+		c.skip()
+		return syntax.Plain("counter")
+	}
+	var m syntax.Map
+	c.members(func(name []byte) {
+		if string(name) == "map" {
+			m = c.lookup()
+		} else {
+			c.skip()
+		}
+	})
+	if m.Key == nil {
+		return syntax.Plain("counter")
+	}
+	return &syntax.ObjectRef{Kind: "counter", Map: &m}
+}
+
+// dup reads {"addr": …, "dev": …}.
+func (c *cursor) dup() syntax.Statement {
+	d := &syntax.Dup{}
+	ok := true
+	c.members(func(name []byte) {
+		switch string(name) {
+		case "addr":
+			d.Addr = c.given(&ok)
+		case "dev":
+			d.Dev = c.given(&ok)
+		default:
+			c.skip()
+		}
+	})
+	if !ok || d.Addr == nil {
+		return nil
+	}
+	return d
+}
+
+// resetOption reads the TCP option that is taken out.
+func (c *cursor) resetOption() syntax.Statement {
+	if e := c.expr(); e != nil {
+		return &syntax.Reset{Option: e}
+	}
+	return nil
 }
 
 func (c *cursor) limit() syntax.Statement {

@@ -26,8 +26,8 @@ func init() { //nolint:gochecknoinits // a statement may hold others: a table of
 		"nat": wireNAT, "masq": wireMasquerade, "redir": wireRedirect, "tproxy": wireTProxy, "synproxy": simple("synproxy"),
 		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit,
 		"quota":     wireQuota,
-		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup("dup"),
-		"fwd":          wireDup("fwd"),
+		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup,
+		"fwd":          wireFwd,
 		"flow_offload": wireFlow, "objref": wireObject, "dynset": wireDynset,
 		"match": wireXT("match"), "target": wireXT("target"),
 	}
@@ -300,7 +300,7 @@ func loadHeader(m *machine, a *attrs) error {
 		}
 		m.add(mangled(f.expr, value))
 	case a[dreg] == nil:
-		m.add(&syntax.Opaque{Name: "reset", Text: syntax.JSONObject("reset", syntax.JSON(f.expr))})
+		m.add(&syntax.Reset{Option: f.expr})
 	default:
 		m.load(a.num(dreg), f, a.size(length))
 	}

@@ -195,7 +195,9 @@ func (d *dump) fill(s *dumpSet) error {
 		return nil
 	}
 	var err error
-	s.declared.Elements, err = s.list(d, s.keys)
+	if s.declared.Elements, err = s.list(d, s.keys); len(s.elements) != len(s.declared.Elements) {
+		s.declared.Count = len(s.elements)
+	}
 	s.elements = nil
 	return err
 }

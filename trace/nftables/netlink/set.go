@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
@@ -34,6 +35,7 @@ const (
 	elementFlags   = 3
 	elementTimeout = 4
 	elementUser    = 6
+	elementObject  = 9
 	elementKeyEnd  = 10
 )
 
@@ -43,6 +45,7 @@ const (
 	setConstant  = 0x2
 	setInterval  = 0x4
 	setMap       = 0x8
+	setTimed     = 0x10
 	setObjects   = 0x40
 
 	elementEnd      = 0x1
@@ -67,6 +70,7 @@ type dumpSet struct {
 // dumpElement is an element: the attributes that count.
 type dumpElement struct {
 	key, end, data, user []byte
+	object               string
 	flags                uint64
 	timeout              uint64 // ms
 }
@@ -81,7 +85,13 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error
 		table: syntax.TableName{Family: family, Name: a.text(setTable)}, name: a.text(setName),
 		flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen),
 	}
-	o := &syntax.Set{Name: s.name, Timeout: int64(a.num(setTimeout) / 1000)} //nolint:gosec // ms
+	o := &syntax.Set{
+		Name: s.name, Timeout: int64(a.num(setTimeout) / 1000), Timed: s.flags&setTimed != 0, //nolint:gosec // ms
+	}
+	var desc attrs
+	if parseAttrs(a[setDesc], d.order, &desc) == nil {
+		o.Size = int(min(desc.num(descSize), math.MaxInt32))
+	}
 	if s.name == "" || s.table.Name == "" {
 		return nil, nil, errAttrs
 	}
@@ -200,6 +210,7 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 		}
 		out := dumpElement{
 			flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser],
+			object: a.text(elementObject),
 		}
 		for _, part := range [...]struct {
 			from int
@@ -402,7 +413,7 @@ func (s *dumpSet) one(d *dump, e *dumpElement, key syntax.Expr) (out syntax.Elem
 // value makes what a map has for a key.
 func (s *dumpSet) value(d *dump, e *dumpElement) (syntax.Expr, error) {
 	if s.flags&setObjects != 0 {
-		return syntax.String("an object"), nil
+		return syntax.String(e.object), nil
 	}
 	var a attrs
 	if err := parseAttrs(e.data, d.order, &a); err != nil {

@@ -91,14 +91,38 @@ func lookUp(m *machine, a *attrs) error {
 		m.unknown("lookup in the set " + a.text(lookupSet))
 		return nil
 	}
-	if s.notRead && s.flags&setAnonymous != 0 {
+	by, err := m.lookUpIn(s, a.num(sreg))
+	if err != nil {
+		return err
+	}
+	if by == nil {
 		m.unknown("lookup in a set whose elements were not requested")
 		return nil
 	}
-	key, types := m.key(a.num(sreg), s.keys, s.lengths)
+	into, hasRegister := a.number(dreg)
+	switch {
+	case !hasRegister && a.num(flags)&1 != 0:
+		m.match("!=", by.Key, by.Data)
+	case !hasRegister:
+		m.match("==", by.Key, by.Data)
+	case into == 0:
+		m.add((*syntax.VMap)(by))
+	default:
+		m.regs.set(into, &loaded{expr: by, types: s.data}, s.dataLength)
+	}
+	return nil
+}
+
+// lookUpIn is the key that a register holds, and the set that it is looked up in: its name, or its elements where it
+// has none of its own; nil where these are not known.
+func (m *machine) lookUpIn(s *dumpSet, sreg uint64) (*syntax.Map, error) {
+	if s.notRead && s.flags&setAnonymous != 0 {
+		return nil, nil //nolint:nilnil // not an error
+	}
+	key, types := m.key(sreg, s.keys, s.lengths)
 	// A set with a name has its bits at their place, too, but what stands in it does not tell: numbers of them are not
 	// understood.
-	if f, shift := m.bitsAt(a.num(sreg)); f != nil && shift > 0 && len(types) == 1 &&
+	if f, shift := m.bitsAt(sreg); f != nil && shift > 0 && len(types) == 1 &&
 		(s.flags&setAnonymous != 0 || f.typ != wireInteger) {
 		key, types = f.expr, f.typ.moved(shift).alone()
 	}
@@ -106,22 +130,11 @@ func lookUp(m *machine, a *attrs) error {
 	if s.flags&setAnonymous != 0 {
 		elements, err := s.list(m.dump, types)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		data = syntax.AnonymousSet(elements)
 	}
-	into, hasRegister := a.number(dreg)
-	switch {
-	case !hasRegister && a.num(flags)&1 != 0:
-		m.match("!=", key, data)
-	case !hasRegister:
-		m.match("==", key, data)
-	case into == 0:
-		m.add(&syntax.VMap{Key: key, Data: data})
-	default:
-		m.regs.set(into, &loaded{expr: &syntax.Map{Key: key, Data: data}, types: s.data}, s.dataLength)
-	}
-	return nil
+	return &syntax.Map{Key: key, Data: data}, nil
 }
 
 // lookupSet is the attribute with the name of the set (enum nft_lookup_attributes).
@@ -330,13 +343,35 @@ func wireQueue(m *machine, a *attrs) error {
 	return nil
 }
 
-// wireDup is dup and fwd, of which only the name is used.
-func wireDup(name string) reads {
-	statement := &syntax.Opaque{Name: name, Text: syntax.JSONObject(name, "{}")}
-	return func(m *machine, _ *attrs) error {
-		m.add(statement)
+// wireDup is dup (nft_dup_ipv4.c, nft_dup_ipv6.c, nft_dup_netdev.c): in the family netdev nft calls the interface the
+// address.
+func wireDup(m *machine, a *attrs) error {
+	const addr, dev = 1, 2
+	d := &syntax.Dup{}
+	switch {
+	case m.family == "netdev" && a[dev] != nil:
+		d.Addr = m.stored(a.num(dev), wireIfindex)
+	case a[addr] != nil:
+		t := wireIPv4
+		if m.network == "ip6" {
+			t = wireIPv6
+		}
+		d.Addr = m.stored(a.num(addr), t)
+		if a[dev] != nil {
+			d.Dev = m.stored(a.num(dev), wireIfindex)
+		}
+	default:
+		m.addUnknown("dup")
 		return nil
 	}
+	m.add(d)
+	return nil
+}
+
+// wireFwd is fwd, of which only the name is used.
+func wireFwd(m *machine, _ *attrs) error {
+	m.add(&syntax.Opaque{Name: "fwd", Text: syntax.JSONObject("fwd", "{}")})
+	return nil
 }
 
 func wireFlow(m *machine, a *attrs) error {
@@ -358,27 +393,29 @@ func wireObject(m *machine, a *attrs) error {
 		return nil
 	}
 	s := m.sets[a.text(set)]
-	if s == nil || objectNames[s.object] == "" {
+	if s == nil || objectNames[s.object] == "" || len(s.lengths) == 0 {
 		m.unknown("objref")
 		return nil
 	}
-	what := objectNames[s.object]
-	key, _ := m.key(a.num(sreg), s.keys, s.lengths)
-	if what == "counter" {
-		m.add(syntax.Plain(what))
+	by, err := m.lookUpIn(s, a.num(sreg))
+	if err != nil {
+		return err
+	}
+	if by == nil {
+		m.unknown("objref in a set whose elements were not requested")
 		return nil
 	}
-	text := syntax.JSON(&syntax.Map{Key: key, Data: syntax.String("@" + s.name)})
-	m.add(&syntax.Opaque{Name: what, Text: syntax.JSONObject(what, text)})
+	m.add(&syntax.ObjectRef{Kind: objectNames[s.object], Map: by})
 	return nil
 }
 
 // wireDynset puts an element into a set, or takes it out (nft_dynset.c).
 func wireDynset(m *machine, a *attrs) error {
-	const name, sign, key, data, timeout, expression, expressions = 1, 3, 4, 5, 6, 7, 10
+	const name, sign, key, data, timeout, expression, flags, expressions = 1, 3, 4, 5, 6, 7, 9, 10
+	const inverted = 1 // NFT_DYNSET_F_INV
 	s := m.sets[a.text(name)]
 	n := a.num(sign)
-	if s == nil || len(s.lengths) == 0 || n > 2 {
+	if s == nil || len(s.lengths) == 0 || n > 2 || a.num(flags)&inverted != 0 {
 		m.unknown("dynset")
 		return nil
 	}

@@ -42,6 +42,10 @@ type (
 		Flags      []string // random, fully-random, persistent, netmap
 		TypeFlags  []string // concat, interval, prefix
 	}
+	// Dup sends a copy to another host, or, in the family netdev, out by an interface, which is the address there.
+	Dup struct{ Addr, Dev Expr }
+	// Reset takes a TCP option out.
+	Reset struct{ Option Expr }
 	// TProxy gives the packet to a local socket.
 	TProxy struct {
 		Family     string // ip, ip6, or ""
@@ -90,7 +94,10 @@ type (
 	// Flow adds the connection to a flowtable.
 	Flow struct{ Op, Flowtable string }
 	// ObjectRef uses an object that has a name: counter, quota, limit, ct helper and so on.
-	ObjectRef struct{ Kind, Name string }
+	ObjectRef struct {
+		Kind, Name string
+		Map        *Map // that has the object for the packet; nil where Name names it
+	}
 	// Plain is a statement that has no arguments, or none that matter: counter, notrack, last.
 	Plain string
 )
@@ -102,6 +109,8 @@ func (*Reject) statement()    {}
 func (*Queue) statement()     {}
 func (*NAT) statement()       {}
 func (*TProxy) statement()    {}
+func (*Dup) statement()       {}
+func (*Reset) statement()     {}
 func (*Mangle) statement()    {}
 func (*Update) statement()    {}
 func (*Limit) statement()     {}

@@ -4,6 +4,7 @@ package syntax
 
 import (
 	"bytes"
+	"net/netip"
 	"slices"
 	"strconv"
 )
@@ -33,6 +34,10 @@ func appendStatement(b []byte, s Statement) []byte {
 		return appendNAT(b, s)
 	case *TProxy:
 		return appendNAT(b, &NAT{Kind: "tproxy", Family: s.Family, Addr: s.Addr, Port: s.Port})
+	case *Dup:
+		return appendDup(b, s)
+	case *Reset:
+		return appendExpr(append(b, "reset "...), s.Option, false)
 	case *Mangle:
 		b = append(appendExpr(b, s.Key, false), " set "...)
 		if m, ok := s.Value.(*Map); ok {
@@ -161,6 +166,21 @@ func isScalar(e Expr) bool {
 	return false
 }
 
+// appendDup writes a copy to another host, or by an interface.
+func appendDup(b []byte, d *Dup) []byte {
+	b = append(b, "dup to "...)
+	text, isText := d.Addr.(String)
+	if _, err := netip.ParseAddr(string(text)); isText && err != nil {
+		b = appendQuoted(b, text)
+	} else {
+		b = appendExpr(b, d.Addr, false)
+	}
+	if d.Dev != nil {
+		b = appendQuoted(append(b, " device "...), d.Dev)
+	}
+	return b
+}
+
 func appendFlags(b []byte, flags []string) []byte {
 	for i, flag := range flags {
 		if i > 0 {
@@ -231,9 +251,30 @@ func appendObject(b []byte, o *ObjectRef) []byte {
 	case "counter", "quota", "limit":
 		b = append(append(b, o.Kind...), " name "...)
 	case "ct count":
+		if o.Map != nil {
+			return append(b, JSONObject(o.Kind, JSON(o.Map))...)
+		}
 		return append(b, JSONObject(o.Kind, JSONString(o.Name))...)
 	default:
 		b = append(append(b, o.Kind...), " set "...)
 	}
+	if o.Map != nil {
+		return appendMap(b, "map", quoted(o.Map), false)
+	}
 	return strconv.AppendQuote(b, o.Name)
+}
+
+// quoted is a map of objects with their names in quotes.
+func quoted(m *Map) *Map {
+	set, ok := m.Data.(AnonymousSet)
+	if !ok {
+		return m
+	}
+	set = slices.Clone(set)
+	for i := range set {
+		if name, ok := set[i].Value.(String); ok {
+			set[i].Value = String(strconv.Quote(string(name)))
+		}
+	}
+	return &Map{Key: m.Key, Data: set}
 }

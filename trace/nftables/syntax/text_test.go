@@ -105,7 +105,16 @@ func TestTextOfWhatNFTHasNoWordsFor(t *testing.T) {
 			Op: "==", Left: &syntax.Header{Kind: "ip option", Name: "lsrr", Field: "type"}, Right: syntax.Number(1),
 		},
 		`{"ct count":"a\u003cb"}`: &syntax.ObjectRef{Kind: "ct count", Name: "a<b"},
-		`ct helper set "ftp"`:     &syntax.ObjectRef{Kind: "ct helper", Name: "ftp"},
+		`counter name ip saddr map { 192.0.2.1 : "k" }`: &syntax.ObjectRef{Kind: "counter", Map: &syntax.Map{
+			Key: saddr, Data: syntax.AnonymousSet{{Key: syntax.String("192.0.2.1"), Value: syntax.String("k")}},
+		}},
+		`ct timeout set ip saddr map @m`: &syntax.ObjectRef{
+			Kind: "ct timeout", Map: &syntax.Map{Key: saddr, Data: syntax.String("@m")},
+		},
+		`dup to 192.0.2.1 device "lo"`: &syntax.Dup{Addr: syntax.String("192.0.2.1"), Dev: syntax.String("lo")},
+		`dup to "lo"`:                  &syntax.Dup{Addr: syntax.String("lo")},
+		`reset tcp option window`:      &syntax.Reset{Option: &syntax.Header{Kind: "tcp option", Name: "window"}},
+		`ct helper set "ftp"`:          &syntax.ObjectRef{Kind: "ct helper", Name: "ftp"},
 		`snat ip6 to [fd00::1]:80 random`: &syntax.NAT{
 			Kind: "snat", Family: "ip6", Addr: syntax.String("fd00::1"), Port: syntax.Number(80), Flags: []string{"random"},
 		},

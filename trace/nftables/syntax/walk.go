@@ -16,6 +16,14 @@ func Exprs(s Statement, visit func(Expr)) {
 		exprs(visit, s.Addr, s.Port)
 	case *TProxy:
 		exprs(visit, s.Addr, s.Port)
+	case *Dup:
+		exprs(visit, s.Addr, s.Dev)
+	case *Reset:
+		exprs(visit, s.Option)
+	case *ObjectRef:
+		if s.Map != nil {
+			exprs(visit, s.Map)
+		}
 	case *Mangle:
 		exprs(visit, s.Key, s.Value)
 	case *Update:

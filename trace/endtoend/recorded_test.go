@@ -3,6 +3,7 @@
 package endtoend_test
 
 import (
+	"bytes"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -73,38 +75,76 @@ func TestRecordedTopologies(t *testing.T) {
 	}
 }
 
-// Peers of WireGuard that have agreed on keys, and of which one has sent packets and received none, need not understand
-// one another any more.
-func TestASilentPeerIsUnknown(t *testing.T) {
-	s, err := snapshot.Open("../../testdata/endtoend/topologies/wireguard-healthy.tar.gz")
+// edited reads a recorded topology whose files were changed.
+func edited(t *testing.T, name string, edit func(node string, files map[string][]byte)) []report.Segment {
+	t.Helper()
+	s, err := snapshot.Open("../../testdata/endtoend/topologies/" + name + ".tar.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
+	states := map[string]*nodestate.State{}
+	for node, pod := range recordedPods {
+		n, err := s.Node(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := snap.Files(t, n)
+		edit(node, files)
+		for at, of := range map[string]*snapshot.Node{node: snapshot.NewNode(node, files), pod.namespace: n.Pod(pod.name)} {
+			if states[at], err = nodestate.Load(of); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	v := &view{read: func(name string) *nodestate.State { return states[name] }}
+	return v.segments(&fault{})
+}
+
+// Peers of WireGuard that have agreed on keys, and of which one has sent packets and received none, need not understand
+// one another any more.
+func TestASilentPeerIsUnknown(t *testing.T) {
 	for received, want := range map[string]report.SegmentVerdict{
 		"  transfer: 0 B received, 1.45 KiB sent": report.SegmentUnknown,
 		"  transfer: 92 B received, 0 B sent":     report.SegmentRight,
 		"  transfer: 180 B received, 148 B sent":  report.SegmentRight,
 	} {
-		states := map[string]*nodestate.State{}
-		for node, pod := range recordedPods {
-			n, err := s.Node(node)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files := snap.Files(t, n)
+		got := edited(t, "wireguard-healthy", func(_ string, files map[string][]byte) {
 			files[snapshot.WireGuardFile] = regexp.MustCompile(`(?m)^ {2}transfer: .*$`).
 				ReplaceAll(files[snapshot.WireGuardFile], []byte(received))
-			for at, of := range map[string]*snapshot.Node{node: snapshot.NewNode(node, files), pod.namespace: n.Pod(pod.name)} {
-				if states[at], err = nodestate.Load(of); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		v := &view{read: func(name string) *nodestate.State { return states[name] }}
-		got := v.segments(&fault{})
+		})
 		i := slices.IndexFunc(got, func(s report.Segment) bool { return s.Segment == report.SegmentNetwork })
 		if i < 0 || got[i].Verdict != want {
 			t.Errorf("%s: %+v", received, got)
+		}
+	}
+}
+
+// An interface discards packets of the tunnel that are not of the form that it takes, and the kernel's own one does not
+// get them in its place (ip_tunnel_rcv in net/ipv4/ip_tunnel.c).
+func TestTunnelsOfAnotherForm(t *testing.T) {
+	for _, c := range []struct {
+		sends, takes string
+		segment      string // that is wrong; "" for none
+	}{
+		{"", "", ""},
+		{`"ocsum":true,`, "", report.SegmentNetwork},
+		{"", `"icsum":true,`, report.SegmentNetwork},
+		{`"ocsum":true,`, `"icsum":true,`, ""},
+		{"", `"iseq":true,`, report.SegmentNetwork},
+		{`"oseq":true,`, "", ""},
+		{`"oseq":true,`, `"iseq":true,`, ""},
+		{`"icsum":true,`, "", report.SegmentAnswer},
+		{"", `"ocsum":true,`, report.SegmentAnswer},
+	} {
+		got := edited(t, "gre-healthy-with-a-key", func(node string, files map[string][]byte) {
+			flags := map[string]string{"node1": c.sends, "node2": c.takes}[node]
+			files[snapshot.LinkFile] = bytes.ReplaceAll(files[snapshot.LinkFile], []byte(`"ikey":`), []byte(flags+`"ikey":`))
+		})
+		i := slices.IndexFunc(got, func(s report.Segment) bool { return s.Verdict != report.SegmentRight })
+		switch {
+		case c.segment == "" && i >= 0, c.segment != "" && (i < 0 || got[i].Segment != c.segment ||
+			got[i].Verdict != report.SegmentWrong || got[i].Code != endtoend.TunnelPeerMissing):
+			t.Errorf("%s at node1, %s at node2: %+v", c.sends, c.takes, got)
 		}
 	}
 }

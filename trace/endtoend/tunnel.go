@@ -152,6 +152,12 @@ func (x *crossing) receiver(place string, t *host.Tunnel, e *envelope, p *netfil
 			other = append(other, fmt.Sprintf("ip -d link on %s: %s %s", x.to.Name, d, endsOf(&o)))
 		}
 	}
+	if o, _ := x.to.Host.Tunnel(dev); dev != "" && discards(&o, t, p) {
+		return "", with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
+			"%s of %s takes other packets of %s than those that %s of %s sends", dev, x.to.Name, e.name, x.out, x.from.Name),
+			fmt.Sprintf("ip -d link on %s: %s %s", x.from.Name, x.out, sendsOf(t)),
+			fmt.Sprintf("ip -d link on %s: %s %s", x.to.Name, dev, endsOf(&o)))
+	}
 	if dev != "" {
 		return dev, s
 	}
@@ -160,15 +166,12 @@ func (x *crossing) receiver(place string, t *host.Tunnel, e *envelope, p *netfil
 }
 
 // fits tells how well an interface of a node fits a packet that one of another node has sent: -1 if it does not take
-// it. The kernel prefers one with both ends, then the other end alone, then its own (ip_tunnel_lookup). Of GRE it wants
-// a checksum just if packets are to have one, and a number if they are (ip_tunnel_rcv); of Geneve see
-// [crossing.sameSums].
+// it. The kernel prefers one with both ends, then the other end alone, then its own (ip_tunnel_lookup).
 func fits(o, sent *host.Tunnel, p *netfilter.Packet) int {
 	const own, other = 1, 2
 	fit := 1
 	switch {
 	case o.InKey != sent.OutKey, o.ID != sent.ID, o.Port != sent.Port,
-		o.InSum != sent.OutSum, o.InSeq && !sent.OutSeq, sent.NoSum6 && !o.WithoutSum6 && p.Dst.Is6(),
 		o.Remote.IsValid() && o.Remote != p.Src, o.Local.IsValid() && o.Local != p.Dst:
 		return -1
 	}
@@ -179,6 +182,26 @@ func fits(o, sent *host.Tunnel, p *netfilter.Packet) int {
 		fit += other
 	}
 	return fit
+}
+
+// discards tells whether an interface discards a packet that is for it: GRE wants a checksum just if packets are to
+// have one, and a number if they are (ip_tunnel_rcv in net/ipv4/ip_tunnel.c); of Geneve see [crossing.sameSums].
+func discards(o, sent *host.Tunnel, p *netfilter.Packet) bool {
+	return o.InSum != sent.OutSum || o.InSeq && !sent.OutSeq || sent.NoSum6 && !o.WithoutSum6 && p.Dst.Is6()
+}
+
+// sendsOf says what of an interface's packets decides whether another one takes them.
+func sendsOf(t *host.Tunnel) string {
+	text := []string{t.Kind}
+	for _, flag := range []struct {
+		set  bool
+		text string
+	}{{t.OutSum, "ocsum"}, {t.OutSeq, "oseq"}, {t.NoSum6, "udp6zerocsumtx"}} {
+		if flag.set {
+			text = append(text, flag.text)
+		}
+	}
+	return strings.Join(text, " ")
 }
 
 // endsOf says what an interface takes.

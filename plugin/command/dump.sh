@@ -138,8 +138,8 @@ run ip-neigh.json ip -j neigh show nud all
 [ ! -e "$dir/ip-neigh.json" ] || also ip-neigh.json '\[' ip -j neigh show proxy
 run bridge-fdb.json bridge -j fdb show
 if loaded xfrm_user xfrm_user_rcv_msg; then
-	run xfrm-policy.txt ip xfrm policy
-	also xfrm-policy.txt 'Default policies:' ip xfrm policy getdefault
+	# Before Linux 5.15 there are no default ones.
+	run xfrm-policy.txt sh -c 'ip xfrm policy && { ip xfrm policy getdefault 2>/dev/null || :; }'
 fi
 if command -v sysctl >/dev/null 2>&1; then # some settings can only be written: it fails for these, and prints the others
 	sysctl -a >"$dir/sysctl.txt" 2>/dev/null || [ -s "$dir/sysctl.txt" ] || rm -f "$dir/sysctl.txt"

@@ -50,12 +50,17 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 	mac := v.pod.Host.MAC(v.dev)
 	show := "ip neigh show " + hop.String()
 	bridge := v.node.Host.Master(v.end)
+	kept, known := v.node.Host.KeptByBridge(bridge, mac)
 	switch {
-	case bridge != "" && mac != "" && v.node.Host.KeptByBridge(bridge, mac):
+	case bridge != "" && mac != "" && !known:
+		return with(unknown(v.segment, v.place, v.node.Name, "bridge fdb show br "+bridge,
+			"the pod has the link-layer address of its bridge %s, which may keep frames for it", bridge),
+			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)), false
+	case bridge != "" && mac != "" && kept:
 		return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the address",
 			"the bridge %s has the pod's link-layer address %s for its own: it sends no frames to the pod", bridge, mac),
 			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac),
-			fmt.Sprintf("bridge fdb: %s dev %s or one of its ports, permanent", mac, bridge)), false
+			fmt.Sprintf("bridge fdb: %s dev %s master %s permanent", mac, bridge, bridge)), false
 	case there && hop == ip && e.MAC != "" && mac != "" && !strings.EqualFold(e.MAC, mac):
 		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, p.Out, e.MAC, e.State)
 		own := fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)

@@ -81,6 +81,10 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			return s, nil
 		}
 		if own := c.kept(p.State, &res, to.Dst, place, "requests"); own != nil {
+			if takes(p.State, to.DstPort) { // as of an endpoint that answers clients directly
+				own.unknown, own.command = true, "ss -Hltun"
+				own.message += ", and something may listen there"
+			}
 			return own.segment(PodNoRoute, segment, place, c.Client.Name, get), nil
 		}
 		return bad.segment(PodDrops, segment, place, c.Client.Name, enter("iptables-save")), nil
@@ -107,6 +111,11 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		return right(segment, place, "from %s by %s%s", p.Src, p.Out, via(p.NextHop))
 	})
 	return s, out
+}
+
+// takes tells whether something in a network namespace may listen at a port.
+func takes(s *nodestate.State, port uint16) bool {
+	return !s.SocketsRead || slices.ContainsFunc(s.Sockets, func(x host.Socket) bool { return x.Port == port })
 }
 
 // besideOf is what was read of a pod of a node that has an address; nil for none.

@@ -207,7 +207,8 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 			return v.proxies(show, by)
 		case known && bridge == "":
 			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s, and %s does not answer for others",
-				v.podPlace, v.hop, v.node.Name, v.end), "net/ipv4/conf/"+v.end+"/proxy_arp=0",
+				v.podPlace, v.hop, v.node.Name, v.end), "sysctl: neither proxy_arp nor proxy_arp_pvlan, of all or of "+
+				v.end+", lets it answer",
 				"ip neigh show proxy on "+v.node.Name+": "+v.hop.String()+" is not listed"), false
 		case !known && bridge == "":
 			show = by

@@ -75,7 +75,7 @@ func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by stri
 		if name == proxyARP && n.sameMedium(dev, ip) {
 			continue
 		}
-		for _, of := range []string{"all", dev} { // either of the two turns it on
+		for _, of := range []string{"all", dev} { // either of the two turns it on; before Linux 5.10.4 not for pvlan
 			key := "net/ipv4/conf/" + of + "/" + name
 			switch value, there := n.Sysctl(key); {
 			case there && value != "0":

@@ -195,10 +195,21 @@ func (n *Network) TakenByBridge(bridge, mac string) bool {
 		slices.ContainsFunc(n.bridgeOwn[bridge], func(x learned) bool { return strings.EqualFold(x.mac, mac) })
 }
 
-// KeptByBridge tells whether a bridge sends no frames to a MAC by its ports, as it has it for its own: it is the
-// bridge's, or one by [Network.TakenByBridge].
-func (n *Network) KeptByBridge(bridge, mac string) bool {
-	return n.TakenByBridge(bridge, mac) || strings.EqualFold(n.links[bridge].mac, mac) && !n.Deaf(bridge)
+// KeptByBridge tells whether a bridge sends no frames to a MAC by its ports, as it has it for its own: by an entry of
+// the bridge itself, and none of a port, to which it sends frames that the node forwards. known is false where the
+// table was not read, and the MAC is the bridge's.
+func (n *Network) KeptByBridge(bridge, mac string) (kept, known bool) {
+	same := func(x learned) bool { return strings.EqualFold(x.mac, mac) }
+	if n.fdb == nil {
+		return false, !strings.EqualFold(n.links[bridge].mac, mac)
+	}
+	atPort := slices.ContainsFunc(n.learned[bridge], same)
+	for dev, list := range n.fdb {
+		atPort = atPort || n.master[dev] == bridge && slices.ContainsFunc(list, func(e Forwarding) bool {
+			return strings.EqualFold(e.MAC, mac)
+		})
+	}
+	return slices.ContainsFunc(n.bridgeOwn[bridge], same) && !atPort, true
 }
 
 // Deaf tells whether a bridge does not take in frames to its own address: it has no entry that says that it is its own,

@@ -60,6 +60,9 @@ func (n *Network) Lookup(q Query) Lookup {
 		r.Type = RouteBroadcast
 	}
 	f.redirect(&r, dst)
+	if !r.Known {
+		return r
+	}
 	if r.Type == RouteLocal && !r.PrefSrc.IsValid() {
 		if r.PrefSrc = dst; !dst.Is4() && !n.own6(dst) {
 			r.PrefSrc = netip.Addr{} // one of the node's, by rules that differ

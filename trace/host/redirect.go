@@ -4,6 +4,7 @@ package host
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/netip"
 	"slices"
 )
@@ -22,30 +23,34 @@ func cutLists(data []byte) (first, second []byte) {
 }
 
 // readRedirects reads what ip -j route show cache prints: the exceptions of routes for single destinations, of which a
-// redirect of ICMP has another gateway than the route (ip_do_redirect in net/ipv4/route.c, rt6_do_redirect in
-// net/ipv6/route.c). A smaller path MTU alone keeps the route's; ip tells the two apart for IPv4 alone.
+// redirect of ICMP has another gateway than the route (ip_do_redirect in net/ipv4/route.c), or leads to the destination
+// itself, which ip prints without a gateway for IPv6 (rt6_do_redirect in net/ipv6/route.c). A smaller path MTU keeps
+// the route's; one that has both is not told apart for IPv6.
 func (n *Network) readRedirects(data []byte, fam int) error {
 	list, err := decode[struct {
-		Dst     string   `json:"dst"`
-		Gateway string   `json:"gateway"`
-		Dev     string   `json:"dev"`
-		Cache   []string `json:"cache"`
+		Dst     string            `json:"dst"`
+		Gateway string            `json:"gateway"`
+		Dev     string            `json:"dev"`
+		Cache   []string          `json:"cache"`
+		Metrics []json.RawMessage `json:"metrics"`
 	}](data)
 	if err != nil {
 		return err
 	}
 	for i := range list {
 		x := &list[i]
-		if x.Gateway == "" || fam == 0 && !slices.Contains(x.Cache, "redirected") {
+		if fam == 0 && !slices.Contains(x.Cache, "redirected") || fam != 0 && len(x.Metrics) > 0 {
 			continue
 		}
 		dst, err := parseAddr(x.Dst)
 		if err != nil {
 			return err
 		}
-		gateway, err := parseAddr(x.Gateway)
-		if err != nil {
-			return err
+		gateway := dst
+		if x.Gateway != "" {
+			if gateway, err = parseAddr(x.Gateway); err != nil {
+				return err
+			}
 		}
 		f := &n.fam[fam]
 		if f.redirected == nil {
@@ -61,25 +66,23 @@ func (n *Network) readRedirects(data []byte, fam int) error {
 
 // redirect has an answer lead where the kernel was told: an exception belongs to a next hop, and counts for packets
 // that are forwarded, too (find_exception and rt_bind_exception in net/ipv4/route.c, rt6_find_cached_rt in
-// net/ipv6/route.c).
+// net/ipv6/route.c). ip does not print which of several hops by an interface it belongs to.
 func (f *family) redirect(r *Lookup, dst netip.Addr) {
 	at := f.redirected[dst]
 	if at == nil || r.Type != RouteUnicast {
 		return
 	}
 	hops := r.NextHops()
-	for dev, gateway := range at { // of a route with several, that of another one may be told for its path MTU
-		if slices.ContainsFunc(hops, func(h Hop) bool { return h.Dev == dev && h.Gateway == gateway }) {
+	for i := range hops {
+		h := &hops[i]
+		switch gateway, ok := at[h.Dev]; {
+		case !ok || !h.Gateway.IsValid() || gateway == h.Gateway:
+		case len(hops) > 1:
+			*r = Lookup{Why: "the kernel was told another gateway, " + gateway.String() + ", for one of the next hops " +
+				"(ip route show cache)", Apart: true}
 			return
-		}
-	}
-	if gateway, ok := at[r.Dev]; ok && len(r.Hops) == 0 {
-		r.Gateway, r.By.redirected = gateway, gateway
-	}
-	r.Hops = slices.Clone(r.Hops)
-	for i := range r.Hops {
-		if gateway, ok := at[r.Hops[i].Dev]; ok {
-			r.Hops[i].Gateway, r.By.redirected = gateway, gateway
+		default:
+			r.Gateway, r.By.redirected = gateway, gateway
 		}
 	}
 }

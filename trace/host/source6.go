@@ -80,16 +80,18 @@ func (n *Network) preferred6(a, b *address, dev string, dst netip.Addr, unknown 
 		}
 		return sb < sd
 	}
+	if a.deprecated != b.deprecated { // rule 3
+		return b.deprecated
+	}
+	if ofA := a.dev == dev; ofA != (b.dev == dev) { // rule 5: outgoing interface
+		return ofA
+	}
 	label := n.label6(dst, dev)
-	for _, x := range [][2]bool{
-		{!a.deprecated, !b.deprecated},                                       // rule 3
-		{a.dev == dev, b.dev == dev},                                         // rule 5: outgoing interface
-		{n.label6(a.ip, a.dev) == label, n.label6(b.ip, b.dev) == label},     // rule 6
-		{a.temporary == a.wanted[unknown], b.temporary == b.wanted[unknown]}, // rule 7
-	} {
-		if x[0] != x[1] {
-			return x[0]
-		}
+	if same := n.label6(a.ip, a.dev) == label; same != (n.label6(b.ip, b.dev) == label) { // rule 6
+		return same
+	}
+	if wanted := a.temporary == a.wanted[unknown]; wanted != (b.temporary == b.wanted[unknown]) { // rule 7
+		return wanted
 	}
 	return common6(a, dst) > common6(b, dst) // rule 8
 }

@@ -20,7 +20,9 @@ var comparison = &detector{
 func compare(n *node, want *expect.Path, got *outcomes) []issue {
 	if foreign := shadow(got); foreign != nil {
 		// Where all that it sends goes to the same endpoints in the same shares, what counts is where packets end.
-		if want.Action == expect.DNAT && !got.uncertain && len(compareDNAT(n, want, got)) == 0 {
+		// Clients that are to stay with an endpoint do so by kube-proxy's rules.
+		stay := want.AffinitySeconds > 0 && len(want.Endpoints) > 1
+		if want.Action == expect.DNAT && !got.uncertain && !stay && len(compareDNAT(n, want, got)) == 0 {
 			foreign.severity = warning
 			foreign.message += ", which is what kube-proxy's rules do now: it does not follow when endpoints change"
 		}

@@ -114,7 +114,7 @@ var programObjects = map[string]struct {
 		}, nil,
 	},
 	"xfrm": {
-		func([]string) []string { return []string{"ip", "xfrm", "policy"} }, nil,
+		func([]string) []string { return []string{"sh", "-c", "ip xfrm policy; ip xfrm policy getdefault"} }, nil,
 	},
 }
 

@@ -109,6 +109,9 @@ func reached(states []Left, l Left) []Left {
 // answerPasses asks it of an answer.
 func (w *Walker) answerPasses(s *Start, o *Outcome, turn Turn, left *Left, in, to string) passage {
 	p := &o.Packet
+	if p.SNAT && p.Src.IsLoopback() {
+		return passage{} // the kernel takes in no answer to it (ip6_rcv_core in net/ipv6/ip6_input.c)
+	}
 	k := class{
 		family: p.Family, proto: p.Proto, turn: turn, hook: Prerouting, in: in, left: *left, zone: p.Zone,
 		dnat: p.readdressed(), snat: p.SNAT,

@@ -29,6 +29,14 @@ func (b *builder) finds(value syntax.Expr) bool {
 	if isConstant(value) {
 		return true
 	}
+	if parts, ok := value.(syntax.Concat); ok {
+		for _, x := range parts {
+			if !b.finds(x) {
+				return false
+			}
+		}
+		return true
+	}
 	x, ok := b.expr(value)
 	if !ok {
 		return false

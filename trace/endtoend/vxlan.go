@@ -99,7 +99,7 @@ func (x *crossing) otherEnd(place string, v *host.VXLAN, over6 bool) (dev string
 		}
 	}
 	return "", with(wrong(TunnelPeerMissing, report.SegmentNetwork, place, ownerOfDevice(x.out),
-		"%s has no interface of VXLAN %d (port %d, over %s), which %s of %s sends to", x.to.Name, v.ID, v.Port,
+		"%s has no interface of VXLAN %d (port %d) over %s, which %s of %s sends to", x.to.Name, v.ID, v.Port,
 		familyOf(over6), x.out, x.from.Name), has)
 }
 

@@ -192,16 +192,7 @@ func discards(o, sent *host.Tunnel, p *netfilter.Packet) bool {
 
 // sendsOf says what of an interface's packets decides whether another one takes them.
 func sendsOf(t *host.Tunnel) string {
-	text := []string{t.Kind}
-	for _, flag := range []struct {
-		set  bool
-		text string
-	}{{t.OutSum, "ocsum"}, {t.OutSeq, "oseq"}, {t.NoSum6, "udp6zerocsumtx"}} {
-		if flag.set {
-			text = append(text, flag.text)
-		}
-	}
-	return strings.Join(text, " ")
+	return flagged([]string{t.Kind}, flag{t.OutSum, "ocsum"}, flag{t.OutSeq, "oseq"}, flag{t.NoSum6, "udp6zerocsumtx"})
 }
 
 // endsOf says what an interface takes.
@@ -219,13 +210,21 @@ func endsOf(t *host.Tunnel) string {
 	if t.InKey != "" {
 		text = append(text, "ikey "+t.InKey)
 	}
-	for _, flag := range []struct {
-		set  bool
-		text string
-	}{{t.InSum, "icsum"}, {t.InSeq, "iseq"}, {t.WithoutSum6, "udp6zerocsumrx"}} {
-		if flag.set {
-			text = append(text, flag.text)
+	return flagged(text, flag{t.InSum, "icsum"}, flag{t.InSeq, "iseq"}, flag{t.WithoutSum6, "udp6zerocsumrx"})
+}
+
+// flag is a word of ip -d link that an interface may have.
+type flag struct {
+	set  bool
+	text string
+}
+
+// flagged is a text in words, with the flags that are set.
+func flagged(words []string, flags ...flag) string {
+	for _, f := range flags {
+		if f.set {
+			words = append(words, f.text)
 		}
 	}
-	return strings.Join(text, " ")
+	return strings.Join(words, " ")
 }

@@ -64,12 +64,13 @@ run() {
 	fi
 }
 
-# also FILE BEGINNING COMMAND… appends to a file what a further command prints, if that is as it should be: older programs
-# and kernels do not know all of them.
+# also FILE COMMAND… appends to a file that was read the list that a further command prints: older programs and kernels do
+# not know all of them.
 also() {
-	file=$1 beginning=$2
-	shift 2
-	if $limit "$@" >"$base/further" 2>/dev/null && grep -q "^$beginning" "$base/further"; then
+	file=$1
+	shift
+	[ -e "$dir/$file" ] || return 0
+	if $limit "$@" >"$base/further" 2>/dev/null && grep -q '^\[' "$base/further"; then
 		cat "$base/further" >>"$dir/$file"
 	fi
 	rm -f "$base/further"
@@ -126,16 +127,16 @@ if loaded ip_vs register_ip_vs_scheduler; then
 fi
 date -u +%Y-%m-%dT%H:%M:%SZ >"$dir/time.txt"
 run ip-addr.json ip -j addr
-[ ! -e "$dir/ip-addr.json" ] || also ip-addr.json '\[' ip -j addrlabel list
+also ip-addr.json ip -j addrlabel list
 run ip-link.json ip -j -d link
 run ip-route.json ip -j -4 route show table all
-[ ! -e "$dir/ip-route.json" ] || also ip-route.json '\[' ip -j -4 route show cache
+also ip-route.json ip -j -4 route show cache
 run ip6-route.json ip -j -6 route show table all
-[ ! -e "$dir/ip6-route.json" ] || also ip6-route.json '\[' ip -j -6 route show cache
+also ip6-route.json ip -j -6 route show cache
 run ip-rule.json ip -j rule
 run ip6-rule.json ip -j -6 rule
 run ip-neigh.json ip -j neigh show nud all
-[ ! -e "$dir/ip-neigh.json" ] || also ip-neigh.json '\[' ip -j neigh show proxy
+also ip-neigh.json ip -j neigh show proxy
 run bridge-fdb.json bridge -j fdb show
 if loaded xfrm_user xfrm_user_rcv_msg; then
 	# Before Linux 5.15 there are no default ones.

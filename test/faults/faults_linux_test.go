@@ -81,13 +81,7 @@ func TestFaults(t *testing.T) {
 			f := &list.faults[i]
 			t.Run(f.name, func(t *testing.T) {
 				t.Parallel()
-				tools := []string{"ip", "bridge", "nft", "nsenter", "iptables-nft-restore"}
-				for _, tool := range []string{"arptables-legacy", "nfacct"} {
-					if strings.Contains(f.make, tool) {
-						tools = append(tools, tool)
-					}
-				}
-				if testutil.Isolate(t, unix.CLONE_NEWNET, tools...) {
+				if f.alone(t) {
 					f.try(t)
 				}
 			})
@@ -108,11 +102,23 @@ func TestNothingIsWrong(t *testing.T) {
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			if testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "bridge", "nft", "nsenter", "iptables-nft-restore") {
+			if f.alone(t) {
 				f.try(t)
 			}
 		})
 	}
+}
+
+// alone tells whether the test runs in a network namespace of its own, as [testutil.Isolate] does.
+func (f *fault) alone(t *testing.T) bool {
+	t.Helper()
+	tools := []string{"ip", "bridge", "nft", "nsenter", "iptables-nft-restore"}
+	for _, tool := range []string{"arptables-legacy", "nfacct"} {
+		if strings.Contains(f.make, tool) {
+			tools = append(tools, tool)
+		}
+	}
+	return testutil.Isolate(t, unix.CLONE_NEWNET, tools...)
 }
 
 func (f *fault) try(t *testing.T) {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -32,11 +30,7 @@ func TestRemediesAreTaken(t *testing.T) {
 		f := &list[i]
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			tools := []string{"ip", "bridge", "nft", "nsenter", "iptables-nft-restore"}
-			if strings.Contains(f.make, "arptables-legacy") {
-				tools = append(tools, "arptables-legacy")
-			}
-			if testutil.Isolate(t, unix.CLONE_NEWNET, tools...) {
+			if f.alone(t) {
 				f.paste(t)
 			}
 		})

@@ -58,7 +58,7 @@ func (f *follower) endpointNode() report.Segment {
 			(o.End == netfilter.Sent || o.End == netfilter.Delivered && f.to.HostNetwork)
 	})
 	a.end = end
-	if bad != nil && bad.unknown && f.podHasAddress() {
+	if bad != nil && f.podHasAddress() {
 		if own := f.kept(f.node.State, &res, f.to.At.Addr(), f.to.Node, "packets for the pod"); own != nil {
 			return own.segment(EndpointNodeNoRoute, segment, place, f.to.Node, "")
 		}

@@ -3,10 +3,7 @@
 package endtoend_test
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -216,15 +213,13 @@ var dualVXLAN = []string{
 
 // tunnelAgain makes a node's end of the tunnel again, with other options.
 func tunnelAgain(own int, options string) []string {
-	words := strings.NewReplacer("OWN", strconv.Itoa(own), "PEER", strconv.Itoa(3-own), "OPTIONS", options,
-		"LOCAL", fmt.Sprintf("local 192.168.50.%d", own)+" dstport 8472")
-	return strings.Split(words.Replace(`nodeOWN ip link del flannel.1
-nodeOWN ip link add flannel.1 mtu 1430 address 02:00:00:00:00:0OWN type vxlan id 1 LOCAL nolearning OPTIONS
-nodeOWN ip addr add 10.244.OWN.0/32 dev flannel.1
-nodeOWN ip link set flannel.1 up
-nodeOWN ip route add 10.244.PEER.0/24 via 10.244.PEER.0 dev flannel.1 onlink
-nodeOWN ip neigh add 10.244.PEER.0 lladdr 02:00:00:00:00:0PEER dev flannel.1 nud permanent
-nodeOWN bridge fdb add 02:00:00:00:00:0PEER dev flannel.1 dst 192.168.50.PEER`), "\n")
+	return onNode(own, "ip link del flannel.1",
+		"ip link add flannel.1 mtu 1430 address 02:00:00:00:00:0OWN type vxlan id 1 local 192.168.50.OWN dstport 8472 "+
+			"nolearning "+options,
+		"ip addr add 10.244.OWN.0/32 dev flannel.1", "ip link set flannel.1 up",
+		"ip route add 10.244.PEER.0/24 via 10.244.PEER.0 dev flannel.1 onlink",
+		"ip neigh add 10.244.PEER.0 lladdr 02:00:00:00:00:0PEER dev flannel.1 nud permanent",
+		"bridge fdb add 02:00:00:00:00:0PEER dev flannel.1 dst 192.168.50.PEER")
 }
 
 // vxlanFaults are of the VXLAN between the nodes, and of the network below it.

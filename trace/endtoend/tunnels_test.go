@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/ecdh"
 	"encoding/base64"
+	"strconv"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
@@ -68,10 +69,18 @@ var tunnelDevs = map[string]string{
 // tunnelLines are the lines that connect the nodes by a tunnel.
 func tunnelLines(kind string) []string {
 	var out []string
-	for _, of := range [][2]string{{"1", "2"}, {"2", "1"}} {
-		for _, l := range tunnels[kind] {
-			out = append(out, "node"+of[0]+" "+strings.NewReplacer("OWN", of[0], "PEER", of[1]).Replace(l))
-		}
+	for own := 1; own <= 2; own++ {
+		out = append(out, onNode(own, tunnels[kind]...)...)
+	}
+	return out
+}
+
+// onNode are lines for one of the two nodes, with its number for OWN, and the other one's for PEER.
+func onNode(own int, lines ...string) []string {
+	words := strings.NewReplacer("OWN", strconv.Itoa(own), "PEER", strconv.Itoa(3-own))
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		out[i] = words.Replace("nodeOWN " + l)
 	}
 	return out
 }

@@ -169,7 +169,7 @@ func stateOf(p *netfilter.Packet) uint8 {
 	switch {
 	case p.Tracked() != nil && p.TooBig():
 		return stateRelated
-	case p.Tracked() != nil:
+	case p.Replied():
 		return stateEstablished
 	}
 	return stateNew
@@ -197,7 +197,7 @@ func ctstatus(arg string) (cond, bool) {
 		switch {
 		case c.Packet.Tracked() == nil:
 			return op.Is(confirmed && op.CameBack(c))
-		case confirmed || replied:
+		case confirmed || replied && c.Packet.Replied():
 			return yes
 		}
 		if !assured {

@@ -133,7 +133,7 @@ func (w *Walker) behind(from Start, s *Start, o *Outcome, opt Options) Result {
 		left = *opt.Left
 	}
 	p := &from.Packet
-	p.Conn, p.Recent = connection(s, &o.Packet, left.Mark), left.Lists
+	p.Conn, p.Recent = connection(s, &o.Packet, left), left.Lists
 	if p.Proto == TCP && p.Turn != Reply {
 		p.Ending = opt.Ending
 	}

@@ -81,11 +81,25 @@ type Tuple struct{ Src, Dst netip.AddrPort }
 type Left struct {
 	Mark  uint32 // that of the connection
 	Lists string // the lists and sets that rules have changed, as Packet.Recent has them: "set:NAME " of each, in order
+	// Unanswered: answers have come, and connection tracking has found this connection for none of them.
+	Unanswered bool
 }
 
 // Left returns what a packet has left, with those before it.
 func (w *Walker) Left(o *Outcome) Left {
-	return Left{Mark: o.Packet.CTMark, Lists: w.changed(o.Packet.Recent)}
+	return Left{Mark: o.Packet.CTMark, Lists: w.changed(o.Packet.Recent), Unanswered: o.Packet.unanswered()}
+}
+
+// unanswered is Left.Unanswered behind a packet. A connection of TCP whose SYN,ACK was not seen stays in SYN_SENT,
+// whatever else comes (tcp_conntracks in net/netfilter/nf_conntrack_proto_tcp.c).
+func (p *Packet) unanswered() bool {
+	switch {
+	case p.Turn == Reply:
+		return p.Tracked() == nil
+	case p.Turn == Further && p.Proto != TCP && p.Tracked() != nil:
+		return false
+	}
+	return p.Conn != nil && p.Conn.Unanswered
 }
 
 // changed returns the names in Packet.Recent as another packet knows them: that a list was changed, and no longer for
@@ -120,6 +134,7 @@ type Connection struct {
 	Mark            uint32
 	Zone            Zone
 	Untracked       bool // there is none: the first packet was not tracked
+	Unanswered      bool // as Left has it
 	DNAT            bool // the destination is translated by conntrack (the status bit)
 	SNAT            bool // a rule has settled the translation of the source
 	// Scheduled: IPVS has translated the destination, and translates answers itself; Virtual is its virtual server.
@@ -135,18 +150,25 @@ func (p *Packet) Tracked() *Connection {
 	return nil
 }
 
+// Replied tells whether connection tracking has seen an answer of the packet's connection, the packet itself included
+// (the status bit SEEN_REPLY).
+func (p *Packet) Replied() bool {
+	x := p.Tracked()
+	return x != nil && (p.Turn.Answers() || !x.Unanswered)
+}
+
 // readdressed tells whether conntrack translates the destination of the first packet's connection.
 func (p *Packet) readdressed() bool {
 	return p.DNAT && !p.Virtual.IsValid() && (p.Dst != p.OrigDst || p.DstPort != p.OrigDstPort)
 }
 
-// connection is what the outcome of a first packet has made, with the mark that packets behind it have left.
-func connection(s *Start, p *Packet, mark uint32) *Connection {
+// connection is what the outcome of a first packet has made, with what packets behind it have left.
+func connection(s *Start, p *Packet, left Left) *Connection {
 	at := netip.AddrPortFrom
 	return &Connection{
 		Original: Tuple{at(s.Packet.Src, s.Packet.SrcPort), at(s.Packet.Dst, s.Packet.DstPort)},
 		Reply:    Tuple{at(p.Dst, p.DstPort), at(p.Src, p.SrcPort)},
-		Mark:     mark, Zone: p.Zone, Untracked: p.Untracked,
+		Mark:     left.Mark, Unanswered: left.Unanswered, Zone: p.Zone, Untracked: p.Untracked,
 		DNAT: p.readdressed(), SNAT: p.SNAT,
 		Scheduled: p.Virtual.IsValid(), Virtual: p.Virtual,
 	}
@@ -182,7 +204,11 @@ func (p *Packet) track() (unknown string) {
 	case p.Zone.Vague || p.Conn.Zone.Vague:
 		return "its zone is not known"
 	case p.Zone.in(dir) == p.Conn.Zone.in(dir):
-		p.Tracking, p.CTMark = Found, p.Conn.Mark
+		if p.Tracking = Found; p.Conn.Unanswered && p.Turn == Later && p.Proto == TCP {
+			p.Tracking = Invalid // an ACK, of a connection in SYN_SENT
+			return ""
+		}
+		p.CTMark = p.Conn.Mark
 		return ""
 	}
 	p.Tracking = Invalid

@@ -243,7 +243,7 @@ func (w *Walker) passageOf(k *class) passage {
 }
 
 func (w *Walker) class(k *class) (x passage) {
-	c := &Connection{Mark: k.left.Mark, Zone: k.zone, DNAT: k.dnat, SNAT: k.snat}
+	c := &Connection{Mark: k.left.Mark, Unanswered: k.left.Unanswered, Zone: k.zone, DNAT: k.dnat, SNAT: k.snat}
 	p := Packet{Family: k.family, Proto: k.proto, Turn: k.turn, Conn: c, In: k.in, Recent: k.left.Lists}
 	if k.turn != Reply && k.proto == TCP {
 		p.Ending = MayEnd

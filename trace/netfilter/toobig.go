@@ -32,7 +32,7 @@ func TooBigName(f Family) string {
 // it out of connection tracking (icmp_glue_bits in net/ipv4/icmp.c, icmpv6_getfrag in net/ipv6/icmp.c), and what it
 // quotes is translated back. The Outcomes of all other results of the Walker are no longer good.
 func (w *Walker) TooBig(s Start, o *Outcome, about Turn, src netip.Addr) Result {
-	c := connection(&s, &o.Packet, o.Packet.CTMark)
+	c := connection(&s, &o.Packet, Left{Mark: o.Packet.CTMark})
 	p := Packet{
 		Family: o.Packet.Family, Proto: ICMP, Type: Unreachable, Turn: Reply, Conn: c, CTMark: c.Mark,
 		Src: src, SrcPort: o.Packet.DstPort, Dst: s.Packet.Src, DstPort: s.Packet.SrcPort,
@@ -63,6 +63,6 @@ func (w *Walker) TooBigFrom(s Start, o *Outcome, about Turn, in string) Result {
 	if p.Family == IPv6 {
 		p.Proto, p.Type = ICMPv6, PacketTooBig
 	}
-	p.Conn = connection(&s, &o.Packet, o.Packet.CTMark)
+	p.Conn = connection(&s, &o.Packet, Left{Mark: o.Packet.CTMark})
 	return w.onward(Start{Hook: Prerouting, Packet: p}, &s, Options{})
 }

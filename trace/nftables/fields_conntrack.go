@@ -68,7 +68,7 @@ func ctState(c *netfilter.Context) value {
 		switch {
 		case c.Packet.Tracked() != nil && c.Packet.TooBig():
 			return knownNumber(ctRelated)
-		case c.Packet.Tracked() != nil:
+		case c.Packet.Replied():
 			return knownNumber(ctEstablished)
 		}
 		return knownNumber(ctNew)
@@ -93,7 +93,7 @@ func ctStatus(c *netfilter.Context) value {
 	}
 	found := c.Packet.Tracked() != nil
 	set(ctConfirmed, op.Is(op.CameBack(c) || found))
-	set(ctSeenReply, op.Is(found))
+	set(ctSeenReply, op.Is(c.Packet.Replied()))
 	set(ctAssured, op.Assured(c))
 	set(ctDNAT, op.TranslatedTo(c.Packet))
 	set(ctSNAT, op.TranslatedFrom(c.Packet))

@@ -91,3 +91,57 @@ func TestRuleSetsThatDiffered(t *testing.T) {
 		}
 	}
 }
+
+// What connection tracking does not see of the answers decides what it says of later packets: the walk took a datagram
+// for ESTABLISHED whose answer was tracked in another zone, and an ACK for one of the connection.
+func TestConnectionsWhoseAnswersAreTrackedElsewhere(t *testing.T) {
+	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {
+		return
+	}
+	x := newExchanger(t)
+	const answers = "type filter hook prerouting priority -310; policy accept;"
+	var f exchanges
+	for _, elsewhere := range []string{
+		"ip saddr 10.244.2.9 ct zone set 5", "ip saddr 10.244.2.9 ct reply zone set 5", "ip saddr 10.244.2.9 notrack",
+		"tcp flags & (syn|ack) == syn|ack ct zone set 5", "tcp flags & (syn|ack) == syn|ack notrack",
+		"udp sport 443 meta length < 100 notrack",
+	} {
+		for _, hook := range []string{"output", "postrouting"} {
+			for _, drop := range []string{
+				"ct state established", "ct state invalid", "ct status seen-reply", "ct status != seen-reply, dnat",
+				"ct status assured", "ct direction original ct state established", "ct mark 0x5",
+			} {
+				rs := &ruleSet{tables: []*table{{
+					backend: netfilter.BackendNative, family: "inet", name: "n0", chains: []*chain{
+						{name: "answers", base: answers, rules: []string{elsewhere}},
+						{name: "marks", base: "type filter hook output priority -150; policy accept;", rules: []string{"ct mark set 0x5"}},
+						{
+							name: "later", base: "type filter hook " + hook + " priority 10; policy accept;",
+							rules: []string{drop + " drop"},
+						},
+					},
+				}}}
+				if err := x.load(rs); err != nil {
+					t.Fatalf("%v\n%s", err, rs)
+				}
+				for _, proto := range []uint8{netfilter.TCP, netfilter.UDP} {
+					p := packet{
+						proto: proto, src: netip.MustParseAddrPort("10.77.0.11:33002"),
+						dst: netip.MustParseAddrPort("10.244.2.9:443"),
+					}
+					what, err := x.check(p, &f)
+					if err != nil {
+						t.Fatalf("%v: %v\n%s", p, err, rs)
+					}
+					if what != "" {
+						t.Errorf("%v: %s\n%s", p, what, rs)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%+v", f)
+	if f.cases == 0 || f.followed == 0 || f.cut == 0 {
+		t.Errorf("nothing is compared: %+v", f)
+	}
+}

@@ -86,7 +86,8 @@ const (
 // nf_conntrack_udp_packet in nf_conntrack_proto_udp.c).
 func Assured(c *netfilter.Context) Truth {
 	c.ByTurn = true
-	return Known(false, c.Packet.Turn == netfilter.First || c.Packet.Turn == netfilter.Reply)
+	p := c.Packet
+	return Known(false, p.Turn == netfilter.First || p.Turn == netfilter.Reply || p.Tracked() != nil && !p.Replied())
 }
 
 // TCPFlags returns the flags of a packet of TCP, and those of which it is not known whether it has them. The first one

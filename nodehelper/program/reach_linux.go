@@ -72,6 +72,9 @@ func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	if at, ok := apiServer(os.Getenv); ok {
 		f.APIServer = append(slices.Clone(f.APIServer), at)
 	}
+	if !of.AsksForSockets(f.Own) { // the kernel goes through all its sockets to tell
+		return nil
+	}
 	listening, err := sockets.Listening()
 	if err != nil {
 		return err

@@ -268,6 +268,26 @@ func (p *Plan) Exposed(f *Facts) []Exposed {
 	return out
 }
 
+// AsksForSockets tells whether [Plan.Exposed] depends on what listens on the node, whose addresses are own: at its
+// NodePorts, and at endpoints that have an address of the node.
+func (p *Plan) AsksForSockets(own []netip.Addr) bool {
+	mine := setOf(own)
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		if f.Kind == expect.NodePort {
+			return true
+		}
+		for _, d := range f.Destinations() {
+			for _, e := range d.Endpoints {
+				if slices.ContainsFunc(meant(e.Addr()), func(a netip.Addr) bool { return mine[a] }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // exposedLines is how many addresses a refusal names.
 const exposedLines = 5
 

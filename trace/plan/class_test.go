@@ -238,3 +238,31 @@ func TestExposeNamesClassAndFlag(t *testing.T) {
 		t.Errorf("%d bytes: %v", len(err.Error()), err)
 	}
 }
+
+// The listing of the sockets costs as much as the rest of the check: it is left out only where no class goes by it.
+func TestSocketsAreAskedForWhereAClassGoesByThem(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("fd00::10")}
+	to := func(endpoint string) func(*Plan) {
+		return func(p *Plan) { p.Frontends[0].ForNode.Endpoints = []netip.AddrPort{netip.MustParseAddrPort(endpoint)} }
+	}
+	for name, tt := range map[string]struct {
+		change func(*Plan)
+		want   bool
+	}{
+		"cluster IP":                     {func(*Plan) {}, false},
+		"NodePort":                       {func(p *Plan) { p.Frontends[0].Kind = "NodePort" }, true},
+		"endpoint with a node's address": {to("192.0.2.10:80"), true},
+		"of IPv6":                        {to("[fd00::10]:80"), true},
+		"an address that stands for it":  {to("[::ffff:192.0.2.10]:80"), true},
+		"by NAT64":                       {to("[64:ff9b::c000:20a]:80"), true},
+		"another node's":                 {to("192.0.2.11:80"), false},
+	} {
+		p := good()
+		p.Frontends[0].ForNode.Endpoints = nil
+		p.Frontends[0].ForPods, p.Frontends[0].ForOthers = &p.Frontends[0].ForNode, p.Frontends[0].ForNode
+		tt.change(p)
+		if got := p.AsksForSockets(own); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}

@@ -22,8 +22,13 @@ var _ = register(kind{
 	),
 })
 
-// reasonNoSocket is the kernel's reason for a packet to a port at which nothing listens.
-const reasonNoSocket = "NO_SOCKET"
+// The kernel's reasons for a packet to a port at which nothing listens, and for a frame with the link-layer address of
+// another host. A bridge that does not know where to send a frame sends a copy out of each port, and all hosts but one
+// discard theirs for the latter: it says something only of a packet of which nothing else is known.
+const (
+	reasonNoSocket  = "NO_SOCKET"
+	reasonOtherHost = "OTHERHOST"
+)
 
 // reasons are those of the kernel that a person can do something about (enum skb_drop_reason in
 // include/net/dropreason-core.h), in words.
@@ -73,7 +78,7 @@ var reasons = map[string]struct {
 		"it is larger than the MTU of its path",
 		advice("compare the MTU of the pods with that of the network between the nodes"),
 	},
-	"OTHERHOST": {"its link-layer address is that of another host", lookNeighbours},
+	reasonOtherHost: {"its link-layer address is that of another host", lookNeighbours},
 }
 
 // functions are those of the kernel in which a packet without a reason of its own is discarded (NOT_SPECIFIED), and the
@@ -180,6 +185,10 @@ func lostOf(t *snapshot.Trace) []report.Lost {
 				lost = append(lost, l)
 			}
 		}
+		arrived := way.packet == requestPacket && len(t.AnswerHooks) > 0
+		if arrived || slices.ContainsFunc(lost, func(l report.Lost) bool { return !ofCopy(&l) }) {
+			lost = slices.DeleteFunc(lost, func(l report.Lost) bool { return ofCopy(&l) })
+		}
 		if len(lost) == 0 {
 			if l, ok := lostBetween(way.packet, way.hooks); ok {
 				lost = append(lost, l)
@@ -192,6 +201,9 @@ func lostOf(t *snapshot.Trace) []report.Lost {
 	}
 	return out
 }
+
+// ofCopy tells whether what was lost may be a copy of the packet that was meant for nobody.
+func ofCopy(l *report.Lost) bool { return l.Reason == reasonOtherHost }
 
 // after are the hooks that a packet comes to next. Behind input and postrouting it is out of netfilter's sight.
 var after = map[string]string{"prerouting": "input or forward", "forward": "postrouting", "output": "postrouting"}

@@ -57,7 +57,7 @@ func shortFaults() []fault {
 		resolutionFaults(), neighbourFaults(), policyFaults(), routeFaults(), socketFaults(), deviceFaults(), stateFaults(),
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
-		sourceFaults(), unprintedFaults(),
+		sourceFaults(), unprintedFaults(), returnFaults(), detourFaults(), gatewayFaults(),
 	)
 }
 

@@ -128,9 +128,31 @@ var resolving = map[string]bool{
 
 // Resolves tells whether an interface is one of an ordinary link, where a next hop is asked for its link-layer address
 // (ARP, neighbour discovery). It is false where that was not collected.
-func (n *Network) Resolves(dev string) bool {
+func (n *Network) Resolves(dev string) bool { return n.Ordinary(dev) && !n.links[dev].noARP }
+
+// Ordinary tells whether an interface is one of an ordinary link, whose other hosts ask for link-layer addresses,
+// whether or not the node does. It is false where that was not collected.
+func (n *Network) Ordinary(dev string) bool {
 	l := n.links[dev]
-	return l.flags && !l.noARP && n.kindsKnown && resolving[l.kind] && dev != "lo"
+	return l.flags && n.kindsKnown && resolving[l.kind] && dev != "lo"
+}
+
+// BridgeOfPods tells whether an interface is a bridge with a port that is the node's end of a pod's veth pair, and with
+// none that is hardware, by which the pods may have a gateway elsewhere. It is false where that was not collected.
+func (n *Network) BridgeOfPods(dev string) (is bool) {
+	if n.bridges[dev] == nil || !n.kindsKnown {
+		return false
+	}
+	for port, master := range n.master {
+		switch l := n.links[port]; {
+		case master != dev:
+		case l.kind == "":
+			return false
+		case l.kind == "veth" && l.away:
+			is = true
+		}
+	}
+	return is
 }
 
 // PodsOnly tells whether behind an interface are pods and nothing else: it is the node's end of a veth pair whose other

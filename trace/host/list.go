@@ -67,7 +67,7 @@ func (n *Network) RoutingRules(v4 bool) []string {
 		}
 	}
 	for i := range f.rules {
-		if r := &f.rules[i]; r.unread == "" {
+		if r := &f.rules[i]; r.unread == "" && !r.implied {
 			list = append(list, r.text())
 		}
 	}

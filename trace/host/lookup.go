@@ -137,7 +137,7 @@ func (s *search) rules(rules []rule, i int, certain bool, why string) bool {
 		}
 		reason := why
 		if !known && reason == "" {
-			reason = "the routing rule \"" + ru.text() + "\" may apply to it"
+			reason = ru.mayApply()
 		}
 		sure := certain && known
 		switch {
@@ -180,7 +180,7 @@ func (s *search) act(ru *rule, why string) bool {
 		}
 		return s.table(f.tables[tableMain], ru, by, why)
 	case ru.l3mdev, ru.table == "":
-		return cannot("the routing rule \""+ru.text()+"\" may apply to it", false)
+		return cannot(ru.mayApply(), false)
 	case ru.table == tableLocal:
 		return s.local(ru, by, why, cannot)
 	case !f.routesKnown:

@@ -224,7 +224,7 @@ func (n *Network) AddrType(a netip.Addr) (t RouteType, known bool) {
 		}
 		return RouteUnicast, true
 	}
-	r := n.Lookup(Query{Dst: a, Src: anyAddr(a.Is4()), Local: true, Bare: true})
+	r := n.OwnRoute(a)
 	if !r.Known {
 		return "", false
 	}

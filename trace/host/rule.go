@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // rule is one routing policy rule.
@@ -39,6 +38,8 @@ type rule struct {
 	noGroup  string // it takes no route by an interface of this group; "": any
 	keys     map[string]json.RawMessage
 	unread   string // not a rule but all of this file, which could not be read
+	// implied: the rule is not there, and the kernel may look up its table all the same.
+	implied bool
 }
 
 // span is a range of numbers. The zero span is none.
@@ -230,6 +231,9 @@ func (n *Network) readRules(data []byte, fam int) error {
 		return fmt.Errorf("it has no rule")
 	}
 	slices.SortStableFunc(rules, func(a, b rule) int { return a.priority - b.priority })
+	if fam == 1 {
+		rules = withImplied(rules)
+	}
 	for i := range rules {
 		rules[i].resolve(rules, i)
 	}
@@ -238,6 +242,31 @@ func (n *Network) readRules(data []byte, fam int) error {
 		n.fam[fam].rules = nil
 	}
 	return nil
+}
+
+// withImplied adds those of the tables local and main that no rule looks up to IPv6's rules, if all others are the
+// kernel's own: until somebody's first rule was added, it looks up both without asking the rules (fib6_rule_lookup and
+// fib6_has_custom_rules in net/ipv6/fib6_rules.c).
+func withImplied(rules []rule) []rule {
+	looksUp := func(table string) bool {
+		return slices.ContainsFunc(rules, func(r rule) bool { return r.table == table })
+	}
+	if slices.ContainsFunc(rules, func(r rule) bool { return !r.standard() }) {
+		return rules
+	}
+	implied := func(table string) rule {
+		r := bare(table)
+		r.implied, r.maybe, r.keys = true, true, map[string]json.RawMessage{}
+		return r
+	}
+	out := slices.Clone(rules)
+	if !looksUp(tableLocal) {
+		out = slices.Insert(out, 0, implied(tableLocal))
+	}
+	if !looksUp(tableMain) {
+		out = append(out, implied(tableMain))
+	}
+	return out
 }
 
 // resolve finds the rule that a rule jumps to: the first one of that priority, which is higher than its own
@@ -354,79 +383,6 @@ func (r *rule) readTOS(k *keys, fam int) {
 		}
 		r.maybe = r.maybe || err != nil // a name of /etc/iproute2/rt_dsfield
 	}
-}
-
-// number returns the rule's priority as text.
-func (r *rule) number() string { return strconv.Itoa(r.priority) }
-
-// text formats a rule as ip rule does.
-func (r *rule) text() string { return r.number() + ": " + strings.Join(r.words(), " ") }
-
-// words are the rule as ip rule prints it, and takes it, behind the priority.
-func (r *rule) words() []string {
-	k := keys{m: r.keys}
-	str := func(key string) string { return strings.Trim(string(r.keys[key]), `"`) }
-	var out []string
-	if r.not {
-		out = append(out, "not")
-	}
-	with := func(word, key, length string) {
-		if !k.has(key) {
-			return
-		}
-		v := str(key)
-		if k.has(length) {
-			v += "/" + str(length)
-		}
-		out = append(out, word, v)
-	}
-	between := func(word, one, low, high string) {
-		switch {
-		case one != "" && k.has(one):
-			out = append(out, word, str(one))
-		case k.has(low):
-			out = append(out, word, str(low)+"-"+str(high))
-		}
-	}
-	with("from", "src", "srclen")
-	with("to", "dst", "dstlen")
-	with("tos", "tos", "")
-	with("dscp", "dscp", "dscp_mask")
-	with("fwmark", "fwmark", "fwmask")
-	with("iif", "iif", "")
-	with("oif", "oif", "")
-	between("uidrange", "", "uid_start", "uid_end")
-	with("tun_id", "tun_id", "")
-	with("ipproto", "ipproto", "")
-	between("sport", "sport", "sport_start", "sport_end")
-	between("dport", "dport", "dport_start", "dport_end")
-	var others []string
-	for key := range r.keys {
-		if !ruleKeys[key] {
-			others = append(others, key)
-		}
-	}
-	slices.Sort(others)
-	for _, key := range others {
-		if out = append(out, key); str(key) != "null" {
-			out = append(out, str(key))
-		}
-	}
-	switch {
-	case r.jump:
-		out = append(out, "goto", str("goto"))
-	case r.nop:
-		out = append(out, "nop")
-	case r.l3mdev:
-		out = append(out, "l3mdev")
-	case k.has("action"):
-		out = append(out, str("action"))
-	default:
-		with("lookup", "table", "")
-	}
-	with("suppress_prefixlength", "suppress_prefixlen", "")
-	with("suppress_ifgroup", "suppress_ifgroup", "")
-	return out
 }
 
 // tableName returns the name that ip gives to a table.

@@ -55,14 +55,30 @@ func (n *Network) DefaultGateway(a netip.Addr) bool {
 		return false
 	}
 	for _, t := range n.family(a).tables {
-		for p, es := range t.at {
-			if p.Bits() > 0 {
-				continue
-			}
-			for i := range es {
-				if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Gateway == a }) {
-					return true
-				}
+		if t.defaultBy(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// MainGateway tells whether an address is the gateway of a default route of the table main, which ordinary packets have.
+func (n *Network) MainGateway(a netip.Addr) bool {
+	return a.IsValid() && n.family(a).tables[tableMain].defaultBy(a)
+}
+
+// defaultBy tells whether a default route of a table leads to a gateway.
+func (t *table) defaultBy(gateway netip.Addr) bool {
+	if t == nil {
+		return false
+	}
+	for p, es := range t.at {
+		if p.Bits() > 0 {
+			continue
+		}
+		for i := range es {
+			if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Gateway == gateway }) {
+				return true
 			}
 		}
 	}
@@ -72,9 +88,14 @@ func (n *Network) DefaultGateway(a netip.Addr) bool {
 // IfaceOf returns the interface by which a packet from src is assumed to come in, that of the node's own route back to
 // src: lo for the node's own addresses. known is false where there is no such route, or several.
 func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
-	r := n.Lookup(Query{Dst: src, Src: anyAddr(src.Unmap().Is4()), Local: true, Bare: true})
+	r := n.OwnRoute(src)
 	if !r.Known || r.Dev == "" || r.Type != RouteUnicast && r.Type != RouteLocal {
 		return "", false
 	}
 	return r.Dev, true
+}
+
+// OwnRoute is the route that the node's own packets to an address have before they have a source or a mark.
+func (n *Network) OwnRoute(a netip.Addr) Lookup {
+	return n.Lookup(Query{Dst: a, Src: anyAddr(a.Unmap().Is4()), Local: true, Bare: true})
 }

@@ -44,6 +44,21 @@ func (p *pathCase) wrong() bool {
 	return slices.ContainsFunc(p.found, func(f report.Finding) bool { return f.Severity == report.Error })
 }
 
+// wrongEndpoints are those that something was found wrong about. some is false where that is about the frontend itself.
+func (p *pathCase) wrongEndpoints() (list []string, some bool) {
+	for i := range p.found {
+		f := &p.found[i]
+		if f.Severity != report.Error {
+			continue
+		}
+		if len(f.Endpoints) == 0 {
+			return nil, false
+		}
+		list = append(list, f.Endpoints...)
+	}
+	return list, true
+}
+
 // chooseAnswer compares the path with each answer that kube-proxy may have programmed for the frontend. The first
 // that the rules give is the expected one from then on, also where it is another Service's. Where they give none, the
 // path is compared with the first of its own Service.

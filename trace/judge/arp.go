@@ -166,6 +166,9 @@ func (p *pathCase) unanswered4(h hop) string {
 // unanswered6: [host.Network.Unused]. An address of the link is not a pod's gateway where the interface has another.
 func (p *pathCase) unanswered6(h hop) string {
 	why := p.net.Unused(h.dev)
+	if why == "" && p.net.Ordinary(h.dev) && !p.net.Resolves(h.dev) {
+		why = "ip link: " + h.dev + " has NOARP"
+	}
 	if why == "" {
 		why = p.net.RefusesSolicitation(h.dev, h.ip)
 	}
@@ -208,6 +211,6 @@ func (p *pathCase) ownAgain(dev string) (fix []report.Command) {
 }
 
 // asksFor tells whether the other end of an interface asks for addresses: a pod's, or one of an ordinary link.
-func (p *pathCase) asksFor(dev string) bool {
-	return p.net.Resolves(dev) || p.net.PodsOnly(dev, true) || p.net.Bridge(dev)
+func (n *node) asksFor(dev string) bool {
+	return n.net.Ordinary(dev) || n.net.PodsOnly(dev, true) || n.net.Bridge(dev)
 }

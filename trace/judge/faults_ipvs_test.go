@@ -329,9 +329,18 @@ func ipvsFaults() []fault {
 			name: "IPVS without connection tracking",
 			do:   func(w *capturedNode) { w.sysctl("net/ipv4/vs/conntrack", "0") },
 			all: func(before map[string]string) []string {
-				// Their sources are not translated, and answers without a connection meet the rules for new ones.
+				// Their sources are not translated, and answers without a connection meet the rules for new ones: of TCP those
+				// behind the first, which is invalid.
 				return append(
 					unmasqueraded(IPVSConntrackOff, true)(before),
+					"shop/extip-local ExternalIP 198.51.100.22:80/TCP from node → Mismatch: ConnectionCut 10.244.1.54:8080",
+					"shop/kitchen-sink ExternalIP 198.51.100.30:80/TCP from node → Mismatch: ConnectionCut 10.244.1.114:8080, "+
+						"10.244.1.115:8080",
+					"shop/kitchen-sink LoadBalancerIP 203.0.113.30:80/TCP from node → Mismatch: ConnectionCut "+
+						"10.244.1.114:8080, 10.244.1.115:8080",
+					"shop/lb-etp-local LoadBalancerIP 203.0.113.15:80/TCP from node → Mismatch: ConnectionCut "+
+						"10.244.1.47:8080, 10.244.1.49:8080",
+					"shop/lb-etp-local-none LoadBalancerIP 203.0.113.16:80/TCP from node → Mismatch: ConnectionCut 10.244.2.50:8080",
 					"shop/kitchen-sink ExternalIP 198.51.100.30:81/UDP from node → Mismatch: AnswerDropped 10.244.1.114:8081, "+
 						"10.244.1.115:8081",
 					"shop/kitchen-sink LoadBalancerIP 203.0.113.30:81/UDP from node → Mismatch: AnswerDropped "+
@@ -351,7 +360,8 @@ func ipvsFaults() []fault {
 					}
 					in := path != "node" && !strings.HasSuffix(path, "from node") && !isV6(path)
 					return when(in && programmed(was) && !strings.Contains(was, "SourceRange"), Dropped)
-				})(before), "shop/hostnet ClusterIP 10.96.36.27:9100/TCP from node → Mismatch: Dropped 10.77.0.11:9100")
+				})(before), "shop/hostnet ClusterIP 10.96.36.27:9100/TCP from node → Mismatch: AnswerDropped 10.77.0.12:9100, "+
+					"10.77.0.13:9100; Dropped 10.77.0.11:9100")
 			},
 		},
 		{

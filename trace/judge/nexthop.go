@@ -405,7 +405,8 @@ func (p *pathCase) byAnotherNode(h hop, end *netfilter.Outcome) *doubt {
 	at, by := p.placeOf(end.Packet.Dst), p.cluster.ofNode(h.ip)
 	// Several Nodes may have an address: one that was renamed, and its object left behind.
 	has := func(node string) bool { return slices.Contains(p.cluster.nodesAt[h.ip], node) }
-	if at.node == "" || by == "" || h.ip == end.Packet.Dst || has(at.node) || has(p.Name) || p.net.DefaultGateway(h.ip) {
+	if at.node == "" || by == "" || h.ip == end.Packet.Dst || has(at.node) || has(p.Name) ||
+		p.net.MainGateway(h.ip) {
 		return nil
 	}
 	return &doubt{

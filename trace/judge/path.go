@@ -37,8 +37,10 @@ type worker struct {
 	}
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo map[netip.Addr][]host.Hop
-	silent map[hop]string  // why the node does not answer there; "" where it may
-	deaf   map[string]bool // of bridges: [host.Network.Deaf]
+	// untolds is what untold has found for the endpoints of one Service.
+	untolds map[whoHas]string
+	silent  map[hop]string  // why the node does not answer there; "" where it may
+	deaf    map[string]bool // of bridges: [host.Network.Deaf]
 	// gone is the Node's address of each family that no interface of the node has; the zero Addr for none.
 	gone [2]struct {
 		asked bool
@@ -201,9 +203,14 @@ func (p *pathCase) compare() {
 		issues = p.mode.explain(p, append(issues, p.run(stageAffinity, stageAffinity)...))
 	}
 	p.found = p.findings(append(issues, p.run(stageSettings, stageSettings)...))
-	if !p.wrong() {
-		p.found = append(p.found, p.findings(p.run(stageAnswers, stageAnswers))...)
+	lost, some := p.wrongEndpoints()
+	if !some {
+		return
 	}
+	more := slices.DeleteFunc(p.run(stageAnswers, stageAnswers), func(is issue) bool {
+		return slices.ContainsFunc(is.endpoints, func(e string) bool { return slices.Contains(lost, e) })
+	})
+	p.found = append(p.found, p.findings(more)...)
 }
 
 // run runs the detectors of some stages.

@@ -34,6 +34,9 @@ func (p *pathCase) byDefaultGateway(h hop, end *netfilter.Outcome) *doubt {
 	q := host.Query{Dst: end.Packet.Dst, AnyMark: true, AnyUID: true}
 	if o := &p.want.Origin; o.Kind == expect.FromPod {
 		q.Src = o.Address
+		if !netfilter.IsUnknown(o.Iface) {
+			q.In = o.Iface
+		}
 	}
 	if l := p.net.Lookup(q); !l.Known || !l.By.Default() {
 		return nil // somebody has set a route by that gateway

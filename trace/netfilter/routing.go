@@ -273,9 +273,14 @@ func leave(bs []branch) []branch {
 //     (udp_sendmsg in net/ipv4/udp.c).
 //   - IPv6: without a source; only where that has no route, again with a source (ip6_dst_lookup_tail in
 //     net/ipv6/ip6_output.c).
+//   - What TCP answers has the source from its beginning (inet_csk_route_req in net/ipv4/inet_connection_sock.c,
+//     inet6_csk_route_req in net/ipv6/inet6_connection_sock.c).
 func (w *Walker) output(b branch, out []branch) []branch {
 	p := &b.pkt
 	with := query(p)
+	if p.Proto == TCP && p.Turn.Answers() {
+		return w.take(Output, b, w.host.Lookup(with), out)
+	}
 	first := sourceQuery(p.Proto, netip.AddrPortFrom(p.Dst, p.DstPort))
 	first.Mark = p.Mark
 	r := w.host.Lookup(first)

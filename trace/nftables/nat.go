@@ -145,6 +145,15 @@ func (t *translated) Translates() netfilter.NATKind {
 	return netfilter.DNAT
 }
 
+// Sources implements [op.SourceOp].
+func (t *translated) Sources() (from, to netip.Addr) {
+	if t.by != nil || t.Translates() != netfilter.SNAT {
+		return from, to
+	}
+	r := t.spread(nil)
+	return r.From, r.To
+}
+
 // Run implements [netfilter.Op].
 func (t *translated) Run(c *netfilter.Context) netfilter.Effect {
 	if c.Packet.Family&t.family == 0 {

@@ -109,7 +109,7 @@ func (r *NATRange) ports() uint16 {
 // SNAT is the translation of the source. Which port the client gets is not known; nor which address of several.
 func SNAT(r *NATRange) netfilter.Op {
 	from, several, ports := r.From, r.From != r.To, r.ports()
-	return snat{netfilter.SNAT, func(c *netfilter.Context) {
+	return snatTo{r.From, r.To, snat{netfilter.SNAT, func(c *netfilter.Context) {
 		p := c.Packet
 		p.SNAT, p.SrcPort, p.SNATPorts = true, 0, ports
 		switch {
@@ -118,7 +118,35 @@ func SNAT(r *NATRange) netfilter.Op {
 		case from.IsValid():
 			p.Src = from
 		}
-	}}
+	}}}
+}
+
+// snatTo is a translation of the source to addresses that the rule names.
+type snatTo struct {
+	from, to netip.Addr
+	snat
+}
+
+// Sources implements [SourceOp].
+func (n snatTo) Sources() (from, to netip.Addr) { return n.from, n.to }
+
+// SourceOp is an Op that may give packets another source.
+type SourceOp interface {
+	// Sources returns the first and the last address that it gives them; the zero Addr where it names none.
+	Sources() (from, to netip.Addr)
+}
+
+// Sources returns what a rule's [SourceOp] does; the zero Addr for a rule without one.
+func Sources(r *netfilter.Rule) (from, to netip.Addr) {
+	if r == nil {
+		return from, to
+	}
+	for _, o := range r.Ops {
+		if s, is := o.(SourceOp); is {
+			return s.Sources()
+		}
+	}
+	return from, to
 }
 
 // Masquerade translates the source to an address of the interface that the packet leaves by

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+)
+
+// astray says why an endpoint's answer may not come back to the node: a rule has given the packet a source, or the
+// kernel has, that is not the node's own address, and no pod network of it has. From another node the answer goes
+// wherever the routes there lead. A pod on a bridge of the node sends it by the node, but for a source in the bridge's
+// subnet, which it takes for a neighbour. Nor may it come back where the node does not have the address that the Node
+// has in the API.
+func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
+	pkt := &end.Packet
+	if end.End != netfilter.Sent {
+		return nil
+	}
+	if !p.local(pkt.Dst) {
+		const forPods = ", which other nodes send answers to, and those to its pods"
+		if own := p.ownGone(pkt.Dst.Is4()); own.IsValid() {
+			return &netfilter.Uncertain{
+				What: "the way that they take", Why: "no interface of the node has the Node's address " + own.String() + forPods,
+			}
+		}
+		own := p.internalIP(pkt.Dst.Is4())
+		if why := p.untold(pkt, own); why != "" {
+			return &netfilter.Uncertain{
+				What: "the way that they take", Why: own.String() + " is the Node's address" + forPods + ", and " + why,
+			}
+		}
+	}
+	switch {
+	case pkt.SNAT && !pkt.Src.IsValid():
+		return p.oneAstray(pkt)
+	case !pkt.Src.IsValid(), p.want.Origin.Kind != expect.FromNode && (!pkt.SNAT || pkt.Src == pkt.OrigSrc):
+		return nil
+	}
+	return p.astrayTo(pkt, pkt.Src)
+}
+
+// mostSources is how many addresses of a rule's range are looked at.
+const mostSources = 64
+
+// oneAstray is astray for a rule that gives packets one of several addresses.
+func (p *pathCase) oneAstray(pkt *netfilter.Packet) *netfilter.Uncertain {
+	from, to := op.Sources(pkt.SNATBy.Rule)
+	n := 0
+	for a := from; a.IsValid() && a.Compare(to) <= 0; a = a.Next() {
+		if u := p.astrayTo(pkt, a); u != nil {
+			return u
+		}
+		if n++; n == mostSources {
+			return &netfilter.Uncertain{
+				Where: pkt.SNATBy, What: "the source that it gives packets", Why: "it is one of " + from.String() + " to " +
+					to.String() + ": whether the node gets what is sent to each of them is not known",
+			}
+		}
+	}
+	return nil
+}
+
+// astrayTo is astray for a packet with a source.
+func (p *pathCase) astrayTo(pkt *netfilter.Packet, src netip.Addr) *netfilter.Uncertain {
+	out := &netfilter.Uncertain{Where: pkt.SNATBy, What: "the source " + src.String() + " that it gives packets"}
+	if !pkt.SNAT {
+		out.What = "the source " + src.String() + " that the kernel gives packets"
+	}
+	if src.IsLoopback() && pkt.Out != "lo" && pkt.SNAT {
+		out.What, out.Why = "the source of the packet", "it is an address of loopback: no other host answers to it"
+		return out
+	}
+	own, known := p.net.Local(src)
+	if !known {
+		return nil
+	}
+	if own && p.nodesOwn(pkt, src) {
+		why := p.untold(pkt, src)
+		if why == "" {
+			return nil
+		}
+		out.Why = src.String() + " is the node's own, and " + why
+		return out
+	}
+	out.Why = src.String() + " is not the node's own: whether the routes beyond the node lead answers to it back here is not known"
+	if own {
+		out.Why = src.String() + " is the node's own, and neither the Node's address nor in a subnet of " + pkt.Out +
+			" with the next hop: whether the routes beyond the node lead answers to it back here is not known"
+	}
+	switch {
+	case p.local(pkt.Dst):
+		if dev := p.net.Within(src); dev == "" || dev != pkt.Out {
+			return nil
+		}
+		out.Why = src.String() + " is in the subnet of " + pkt.Out + ", and not the node's own: the endpoint asks there who has it"
+	case slices.ContainsFunc(p.podCIDRs, func(x netip.Prefix) bool { return x.Contains(src) }):
+		return nil
+	}
+	return out
+}
+
+// ownGone is the address that the Node has in the API and no interface of the node has; the zero Addr for none.
+func (p *pathCase) ownGone(v4 bool) netip.Addr {
+	x := &p.gone[0]
+	if !v4 {
+		x = &p.gone[1]
+	}
+	if !x.asked {
+		x.asked = true
+		if own := p.internalIP(v4); own.IsValid() && p.net.Addresses() != nil {
+			if dev, _ := p.net.HasAddress(own); dev == "" {
+				x.own = own
+			}
+		}
+	}
+	return x.own
+}
+
+// nodesOwn tells whether answers to an address of the node come back as those to any other of its addresses do: it is
+// the Node's, or in a subnet of the outgoing interface in which the next hop is, too; or the endpoint is on the node.
+// A tunnel's address is known to the other nodes.
+func (p *pathCase) nodesOwn(pkt *netfilter.Packet, src netip.Addr) bool {
+	switch {
+	case p.local(pkt.Dst), pkt.Out == "", netfilter.IsUnknown(pkt.Out), p.cluster.ofNode(src) == p.Name:
+		return true
+	case !p.asksFor(pkt.Out):
+		return p.net.Reaches(pkt.Out, src)
+	}
+	next := nextHop(pkt)
+	if next.IsLinkLocalUnicast() {
+		return p.net.Together(pkt.Out, src, src)
+	}
+	return p.net.Together(pkt.Out, src, next)
+}
+
+// nextHop is whom the kernel sends a packet to on the link.
+func nextHop(pkt *netfilter.Packet) netip.Addr {
+	if pkt.NextHop.IsValid() {
+		return pkt.NextHop
+	}
+	return pkt.Dst
+}
+
+// untold says why a host on the outgoing link that asks for the link-layer address of the packet's source, an address
+// of the node, gets no answer; "" where it gets one, where none asks there, and where that is not known. They ask for
+// an address of a subnet of the link; and for any where the node has no other there, as its routes are then to that.
+func (p *pathCase) untold(pkt *netfilter.Packet, src netip.Addr) string {
+	if p.local(pkt.Dst) || pkt.Out == "" || netfilter.IsUnknown(pkt.Out) || !src.IsValid() {
+		return ""
+	}
+	q := whoHas{pkt.Out, nextHop(pkt), src}
+	why, known := p.untolds[q]
+	if !known {
+		why = p.untoldTo(q)
+		if p.untolds == nil {
+			p.untolds = map[whoHas]string{}
+		}
+		p.untolds[q] = why
+	}
+	return why
+}
+
+// whoHas is what another host asks on a link of the node: who has an address.
+type whoHas struct {
+	dev       string
+	asker, of netip.Addr
+}
+
+// untoldTo is untold, asked once.
+func (w *worker) untoldTo(q whoHas) string {
+	dev, src := q.dev, q.of
+	if !w.asksFor(dev) || w.net.Addresses() == nil {
+		return ""
+	}
+	has := func(dev string, is func(netip.Addr) bool) bool {
+		return slices.ContainsFunc(w.net.AddressesOn(dev), is)
+	}
+	global := func(a netip.Addr) bool { return a.Is4() == src.Is4() && !a.IsLinkLocalUnicast() }
+	here := has(dev, func(a netip.Addr) bool { return a == src })
+	if at, _ := w.net.HasAddress(src); !here && w.asksFor(at) && !w.net.PodsOnly(at, src.Is4()) {
+		return "" // answers may come back by that link
+	}
+	if !here && has(dev, global) && !w.net.Together(dev, src, src) {
+		return "" // a router sends answers to another address of the node
+	}
+	if src.Is4() {
+		if answers, why, known := w.net.AnswersARP(dev, src, q.asker); known && !answers {
+			return "a host that asks on " + dev + " who has it gets no answer: " + why
+		}
+		return ""
+	}
+	if here || w.net.MayBeProxied(dev, src) {
+		return ""
+	}
+	// ndisc_recv_ns in net/ipv6/ndisc.c
+	return "not an address of " + dev + ": the kernel answers neighbour solicitations there for no other"
+}

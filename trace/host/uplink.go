@@ -62,7 +62,7 @@ func (n *Network) DefaultGateway(a netip.Addr) bool {
 	return false
 }
 
-// MainGateway tells whether an address is the gateway of a default route of the table main, which ordinary packets have.
+// MainGateway tells whether an address is the gateway of a default route of the table main, that of ordinary packets.
 func (n *Network) MainGateway(a netip.Addr) bool {
 	return a.IsValid() && n.family(a).tables[tableMain].defaultBy(a)
 }

@@ -55,7 +55,8 @@ func (p *pathCase) oneAstray(pkt *netfilter.Packet) *netfilter.Uncertain {
 		if u := p.astrayTo(pkt, a); u != nil {
 			return u
 		}
-		if n++; n == mostSources {
+		n++
+		if n == mostSources {
 			return &netfilter.Uncertain{
 				Where: pkt.SNATBy, What: "the source that it gives packets", Why: "it is one of " + from.String() + " to " +
 					to.String() + ": whether the node gets what is sent to each of them is not known",
@@ -87,7 +88,8 @@ func (p *pathCase) astrayTo(pkt *netfilter.Packet, src netip.Addr) *netfilter.Un
 		out.Why = src.String() + " is the node's own, and " + why
 		return out
 	}
-	out.Why = src.String() + " is not the node's own: whether the routes beyond the node lead answers to it back here is not known"
+	out.Why = src.String() + " is not the node's own: whether the routes beyond the node lead answers to it back " +
+		"here is not known"
 	if own {
 		out.Why = src.String() + " is the node's own, and neither the Node's address nor in a subnet of " + pkt.Out +
 			" with the next hop: whether the routes beyond the node lead answers to it back here is not known"
@@ -97,7 +99,8 @@ func (p *pathCase) astrayTo(pkt *netfilter.Packet, src netip.Addr) *netfilter.Un
 		if dev := p.net.Within(src); dev == "" || dev != pkt.Out {
 			return nil
 		}
-		out.Why = src.String() + " is in the subnet of " + pkt.Out + ", and not the node's own: the endpoint asks there who has it"
+		out.Why = src.String() + " is in the subnet of " + pkt.Out +
+			", and not the node's own: the endpoint asks there who has it"
 	case slices.ContainsFunc(p.podCIDRs, func(x netip.Prefix) bool { return x.Contains(src) }):
 		return nil
 	}

@@ -58,6 +58,7 @@ func shortFaults() []fault {
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 		sourceFaults(), unprintedFaults(), returnFaults(), detourFaults(), gatewayFaults(),
+		guardFaults(),
 	)
 }
 

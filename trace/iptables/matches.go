@@ -95,7 +95,10 @@ var matches = map[string]*matchSpec{
 		why:     "it depends on the packet's length",
 	},
 	"limit": needs("how many packets came before"),
-	"mac":   {only: op.HasLinkHeader, depends: "the sender's MAC address"},
+	"mac": {
+		only: op.HasLinkHeader, options: map[string]reader{"--mac-source": withArg(macIs)},
+		why: "it depends on the sender's MAC address",
+	},
 	"mark":  {options: map[string]reader{"--mark": markIs(skbMark)}},
 	"mh":    otherProtocol(135),
 	"multiport": {options: map[string]reader{

@@ -175,6 +175,7 @@ var payloads = map[headerField]field{
 	{"ip6", "nexthdr"}:  {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
 	{"ip6", "version"}:  needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
 	{"ether", "type"}:   {typ: typeEthType, need: op.HasLinkHeader, get: etherType},
+	{"ether", "saddr"}:  {typ: typeEther, need: op.HasLinkHeader, get: etherSource, depends: "the sender's MAC address"},
 	{"ip6", "hoplimit"}: needs(isFamily(netfilter.IPv6), between(8, "hop limits", op.Hops)),
 	{"ip", "ttl"}:       needs(isFamily(netfilter.IPv4), between(8, "the packet's ip ttl", op.Hops)),
 	{"ip", "length"}:    needs(isFamily(netfilter.IPv4), between(16, "the packet's length", op.Length)),
@@ -311,6 +312,14 @@ var transformed = field{typ: typeBool, depends: "IPsec policies", get: func(c *n
 	}
 	return value{blur: number(1)}
 }}
+
+// etherSource is the link-layer address that the packet came in from.
+func etherSource(c *netfilter.Context) value {
+	if mac, known := op.LinkSource(c); known {
+		return knownNumber(mac)
+	}
+	return value{blur: lowBits(typeEther.bits)}
+}
 
 // etherType is the protocol of the packet (ETH_P_*).
 func etherType(c *netfilter.Context) value {

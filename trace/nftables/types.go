@@ -121,9 +121,9 @@ func readFibIface(s string) (lo, hi word, ok bool) {
 }
 
 func readEther(s string) (lo, hi word, ok bool) {
-	n, err := strconv.ParseUint(strings.ReplaceAll(s, ":", ""), 16, 48)
+	n, ok := op.MAC(s)
 	w := number(n)
-	return w, w, err == nil && len(s) == len("00:00:00:00:00:00")
+	return w, w, ok
 }
 
 // constant reads a constant of the type: the first and the last value that it stands for.

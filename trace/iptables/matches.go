@@ -99,7 +99,7 @@ var matches = map[string]*matchSpec{
 		only: op.HasLinkHeader, options: map[string]reader{"--mac-source": withArg(macIs)},
 		why: "it depends on the sender's MAC address",
 	},
-	"mark":  {options: map[string]reader{"--mark": markIs(skbMark)}},
+	"mark": {options: map[string]reader{"--mark": markIs(skbMark)}},
 	"mh":    otherProtocol(135),
 	"multiport": {options: map[string]reader{
 		"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn),

@@ -100,7 +100,7 @@ var matches = map[string]*matchSpec{
 		why: "it depends on the sender's MAC address",
 	},
 	"mark": {options: map[string]reader{"--mark": markIs(skbMark)}},
-	"mh":    otherProtocol(135),
+	"mh":   otherProtocol(135),
 	"multiport": {options: map[string]reader{
 		"--dports": portList(dportIn), "--sports": portList(sportIn), "--ports": portList(anyPortIn),
 	}},

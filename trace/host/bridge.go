@@ -25,6 +25,7 @@ type linkInfo struct {
 	SlaveData struct {
 		Hairpin  *bool `json:"hairpin"`
 		Isolated *bool `json:"isolated"`
+		Learning *bool `json:"learning"`
 		// Flood, Broadcast and Multicast tell whether frames are sent by the port whose destination the bridge does not know,
 		// those for all, and those for a group.
 		Flood     *bool `json:"flood"`
@@ -60,7 +61,8 @@ func (n *Network) setBridge(l *ipLink) {
 	}
 	b.ports = append(b.ports, port{
 		name: l.Name, hairpin: d.Hairpin, isolated: d.Isolated, state: d.State, locked: d.Locked,
-		floods: [3]*bool{d.Flood, d.Broadcast, d.Multicast},
+		learning: d.Learning,
+		floods:   [3]*bool{d.Flood, d.Broadcast, d.Multicast},
 	})
 	veth := l.Info.Kind == "veth"
 	b.hairpin.add(l.Info.SlaveData.Hairpin, veth)
@@ -79,6 +81,7 @@ type port struct {
 	hairpin, isolated *bool
 	state             string // "" where it was not collected
 	locked            bool
+	learning          *bool    // it learns the addresses that frames come from
 	floods            [3]*bool // what the bridge does not know the port of; broadcasts; multicasts
 }
 

@@ -91,7 +91,7 @@ func (n *Network) reversePath(q Query, mode int) (drop Reverse, known bool) {
 		return Reverse{Unsure: "the routes, the routing rules, the addresses or the interfaces were not collected " +
 			"(ip-route.json, ip-rule.json, ip-addr.json, ip-link.json)"}, false
 	}
-	if n.master[q.In] != "" {
+	if n.mayBeInVRF(q.In) {
 		return Reverse{}, false
 	}
 	back, ok := n.reverse(q)
@@ -119,7 +119,7 @@ func (n *Network) reversePath(q Query, mode int) (drop Reverse, known bool) {
 		switch {
 		case h.Dev == q.In:
 			return Reverse{}, true
-		case h.Dev == "" || n.master[h.Dev] != "": // the interface may belong to a VRF
+		case h.Dev == "" || n.mayBeInVRF(h.Dev):
 			return Reverse{}, false
 		}
 		by = append(by, h.Dev)

@@ -86,24 +86,24 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 			"the tunnel's packets to %s have a TTL of 1, and the router %s discards them", end, by.hop),
 			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
 	}
-	arrival = netfilter.Packet{
-		Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: x.to.Host.DevOf(end),
-	}
+	in := x.to.Host.DevOf(end)
+	arrival = netfilter.Packet{Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: in}
 	if s, dead := lifeless(x.from, by.out, place); dead {
 		return arrival, s, false
 	}
-	if s, dead := lifeless(x.to, arrival.In, place); dead {
+	if arrival.In, s, ok = x.received(place, in); !ok {
 		return arrival, s, false
 	}
 	res := x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
 		netfilter.Options{Enters: by.hop == end})
-	if _, bad := x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
+	_, bad := x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Delivered && o.Packet.DstPort == e.port
-	}); bad != nil {
+	})
+	if bad != nil {
 		return arrival, x.outerLost(bad, place, x.to, e, end), false
 	}
 	if by.hop == end { // what keeps packets from being taken, as rp_filter, may keep requests of ARP from being answered
-		if s, ok := by.neighbour(place, arrival.In); !ok {
+		if s, ok := by.neighbour(place, in); !ok {
 			return arrival, s, false
 		}
 	}

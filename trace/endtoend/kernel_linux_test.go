@@ -235,6 +235,8 @@ func TestVXLANAgainstTheKernel(t *testing.T) { againstTheKernel(t, vxlanFaults) 
 
 func TestFurtherAgainstTheKernel(t *testing.T) { againstTheKernel(t, furtherFaults) }
 
+func TestLinksAgainstTheKernel(t *testing.T) { againstTheKernel(t, linkFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }

@@ -3,6 +3,7 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,6 +22,7 @@ type crossing struct {
 
 	from, to *Node
 	out      string     // the interface that it leaves by
+	above    string     // the bridge that IP has it leave by, if out is a port of one; "" for out itself
 	hop      netip.Addr // the next hop there: the gateway, or the destination itself
 	src, dst netip.Addr
 	mark     uint32 // the packet's, which the outer packet of most tunnels keeps
@@ -30,8 +32,14 @@ type crossing struct {
 
 // cross is a packet that has left one node for another one; port is that by which a question for its way is asked.
 func (c *Connection) cross(from, to *Node, p *netfilter.Packet, port uint16) *crossing {
-	return &crossing{c, from, to, p.Out, hopOf(p), p.Src, p.Dst, p.Mark, p.Proto, port}
+	return &crossing{
+		Connection: c, from: from, to: to, out: p.Out, hop: hopOf(p), src: p.Src, dst: p.Dst, mark: p.Mark, proto: p.Proto,
+		port: port,
+	}
 }
+
+// dev is the interface whose neighbours count, and whose link-layer address frames come from.
+func (x *crossing) dev() string { return cmp.Or(x.above, x.out) }
 
 // network compares what both nodes say of the network between them.
 func (f *follower) network() report.Segment {
@@ -78,8 +86,42 @@ func hopOf(p *netfilter.Packet) netip.Addr {
 	return p.Dst
 }
 
-// judge says whether the packet comes to the other node, and by which interface; "" where that is not known.
+// judge says whether the packet comes to the other node, and by which of its interfaces IP has it come in; "" where
+// that is not known.
 func (x *crossing) judge(place string) (s report.Segment, in string) {
+	if s, in = x.link(place); in == "" || s.Verdict == report.SegmentWrong {
+		return s, in
+	}
+	by, lost, ok := x.received(place, in)
+	if !ok {
+		return lost, ""
+	}
+	return s, by
+}
+
+// received returns the interface that IP of the other node has packets come in by whose frames come to another one, and
+// whether both are up: a port of a bridge that is down is disabled (br_stp_disable_bridge in net/bridge/br_stp_if.c),
+// and takes nothing (br_handle_frame in net/bridge/br_input.c).
+func (x *crossing) received(place, in string) (by string, s report.Segment, ok bool) {
+	if s, dead := lifeless(x.to, in, place); dead {
+		return "", s, false
+	}
+	if by = x.to.Host.Receiver(in); by == in {
+		return by, s, true
+	}
+	if s, dead := lifeless(x.to, by, place); dead {
+		return "", s, false
+	}
+	if state := x.to.Host.PortState(by, in); state != "" {
+		return "", with(wrong(InterfaceDown, report.SegmentNetwork, place, "whoever set the port's state",
+			"the bridge %s of %s takes nothing that comes to its port %s", by, x.to.Name, in),
+			fmt.Sprintf("ip -d link on %s: %s master %s state %s", x.to.Name, in, by, state)), false
+	}
+	return by, s, true
+}
+
+// link is judge without what the other node's interface belongs to: in is that which frames come to.
+func (x *crossing) link(place string) (s report.Segment, in string) {
 	const segment = report.SegmentNetwork
 	if netfilter.IsUnknown(x.out) || x.out == "" {
 		return unknown(segment, place, x.from.Name, "ip route get "+x.hop.String(),
@@ -99,11 +141,25 @@ func (x *crossing) judge(place string) (s report.Segment, in string) {
 		return x.wireguard(place)
 	case forms[kind] != nil:
 		return x.encapsulated(place)
+	case kind == "bridge" && x.tunnelPort() != "":
+		y := *x
+		y.above, y.out = x.out, x.tunnelPort()
+		return y.link(place)
 	case direct[kind]:
 		return x.direct(place)
 	}
 	return unknown(segment, place, x.from.Name, "ip -d link show "+x.out,
 		"packets leave by %s, of the kind %s, whose other end is not compared", x.out, kind), ""
+}
+
+// tunnelPort is the port of the bridge to which it sends frames for the next hop, if that is a VXLAN; "" otherwise.
+func (x *crossing) tunnelPort() string {
+	e, _ := x.from.Host.Neighbour(x.out, x.hop)
+	port := cmp.Or(x.from.Host.FixedTo(x.out, e.MAC), x.from.Host.SetAt(x.out, e.MAC), x.from.Host.LearnedAt(x.out, e.MAC))
+	if kind, _ := x.from.Host.Kind(port); kind != "vxlan" {
+		return ""
+	}
+	return port
 }
 
 // lifeless is the segment of a link of which one end neither sends nor takes anything: it is down (__dev_queue_xmit and
@@ -141,8 +197,10 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 			"the next hop %s by %s is not one of the addresses of %s: what is between the two cannot be read", x.hop, x.out,
 			x.to.Name), ""
 	}
-	if s, dead := lifeless(x.to, in, place); dead {
-		return s, ""
+	if kind, known := x.to.Host.Kind(in); known && in != "lo" && !direct[kind] {
+		return unknown(segment, place, x.from.Name, "bridge fdb show br "+x.out,
+			"the next hop %s by %s is the address of %s of %s, of the kind %s: how frames come there is not known", x.hop, x.out,
+			in, x.to.Name, kind), ""
 	}
 	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
@@ -155,28 +213,42 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 
 // answered is the other node's interface that has the link-layer address which frames for the next hop go to: the
 // kernel answers ARP for an address of another interface of its own, and for others (arp_process in net/ipv4/arp.c),
-// and takes packets by whichever interface their frames come to. "" where it is not one alone, or that of the address.
+// and takes packets by whichever interface their frames come to. "" where it is not one alone, where it is not known to
+// be on this link, and where that of the address takes such frames.
 func (x *crossing) answered(own string) string {
 	e, there := x.from.Host.Neighbour(x.out, x.hop)
-	if !there || e.MAC == "" || e.Failed || strings.EqualFold(e.MAC, x.to.Host.MAC(own)) {
+	if !there || e.MAC == "" || e.Failed {
 		return ""
 	}
-	has := func(h *host.Network) (devs []string) {
-		for _, d := range h.Devs() {
-			if strings.EqualFold(h.MAC(d), e.MAC) {
-				devs = append(devs, d)
-			}
-		}
-		return devs
+	if takes, _ := x.to.Host.TakesFrames(own, e.MAC); takes {
+		return ""
 	}
-	devs := has(x.to.Host)
-	if len(devs) != 1 || len(has(x.from.Host)) > 0 || x.to.Host.Master(devs[0]) != "" {
+	devs := x.to.Host.WithMAC(e.MAC)
+	if len(devs) != 1 || len(x.from.Host.WithMAC(e.MAC)) > 0 || x.to.Host.Master(devs[0]) != "" || !x.linked(devs[0]) {
 		return ""
 	}
 	if kind, known := x.to.Host.Kind(devs[0]); !known || !direct[kind] {
 		return ""
 	}
 	return devs[0]
+}
+
+// linked tells whether an interface of the other node is known to be on the link that the packet leaves by: the two are
+// the ends of a pair of veth, or have addresses in one subnet.
+func (x *crossing) linked(dev string) bool {
+	ports := []string{x.out}
+	layers, _ := x.from.Host.Below(x.out)
+	for _, l := range layers {
+		ports = append(ports, l.Devs...)
+	}
+	if slices.ContainsFunc(ports, func(d string) bool { return x.from.Host.PeerIn(x.to.Host, d) == dev }) {
+		return true
+	}
+	shares := func(of *host.Network, dev string, others []netip.Addr) bool {
+		return slices.ContainsFunc(others, func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() && of.Reaches(dev, a) })
+	}
+	return shares(x.to.Host, dev, x.from.Host.AddressesOn(x.out)) &&
+		shares(x.from.Host, x.out, x.to.Host.AddressesOn(dev))
 }
 
 func (x *crossing) traceroute() string {
@@ -190,18 +262,19 @@ func (x *crossing) traceroute() string {
 // entry that is missing is made by the next packet.
 func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	const segment = report.SegmentNetwork
-	show := "ip neigh show " + x.hop.String() + " dev " + x.out
+	show := "ip neigh show " + x.hop.String() + " dev " + x.dev()
 	if !x.from.Host.HasNeighbours() {
 		return unknown(segment, place, x.from.Name, show, "the neighbours of %s were not read (%s)", x.from.Name,
 			snapshot.NeighbourFile), false
 	}
-	e, there := x.from.Host.Neighbour(x.out, x.hop)
-	mac := x.to.Host.MAC(in)
-	line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", x.hop, x.out, e.MAC, e.State)
+	e, there := x.from.Host.Neighbour(x.dev(), x.hop)
+	mac, by := x.to.Host.MAC(in), x.to.Host.Receiver(in)
+	takes, _ := x.to.Host.TakesFrames(in, e.MAC)
+	line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", x.hop, x.dev(), e.MAC, e.State)
 	switch {
 	case !there: // the node asks now; a program of eBPF may answer in the other one's place
-		if why := silentToAll(x.to.Host, in, x.hop, x.from.Host, x.out); why != "" {
-			return unknown(segment, place, x.to.Name, "sysctl net.ipv4.conf."+in, "%s has no link-layer address of %s, and by "+
+		if why := silentToAll(x.to.Host, by, x.hop, x.from.Host, x.dev()); why != "" {
+			return unknown(segment, place, x.to.Name, "sysctl net.ipv4.conf."+by, "%s has no link-layer address of %s, and by "+
 				"its settings %s does not answer ARP for it: %s", x.from.Name, x.hop, x.to.Name, why), false
 		}
 		return s, true
@@ -209,31 +282,44 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 		said := []string{
 			fmt.Sprintf("when %s last asked for the link-layer address of %s, nothing answered", x.from.Name, x.hop),
 		}
-		for _, own := range x.from.Host.AddressesOn(x.out) {
-			if why := silent(x.to.Host, in, x.hop, own); why != "" {
+		for _, own := range x.from.Host.AddressesOn(x.dev()) {
+			if why := silent(x.to.Host, by, x.hop, own); why != "" {
 				said = append(said, fmt.Sprintf("%s does not answer %s: %s", x.to.Name, own, why))
 			}
 		}
 		return with(unknown(segment, place, x.from.Name, show, "%s", strings.Join(said, "; ")),
-			fmt.Sprintf("ip neigh: %s dev %s %s", x.hop, x.out, e.State)), false
-	case e.MAC == "" || strings.EqualFold(e.MAC, mac):
+			fmt.Sprintf("ip neigh: %s dev %s %s", x.hop, x.dev(), e.State)), false
+	case e.MAC == "" || takes:
 		return s, true
 	case mac == "":
 		return unknown(segment, place, x.to.Name, "ip link show "+in, "the link-layer address of %s was not read (%s)", in,
 			snapshot.LinkFile), false
 	}
-	other := slices.ContainsFunc(x.to.Host.Devs(), func(d string) bool {
-		return strings.EqualFold(x.to.Host.MAC(d), e.MAC)
-	})
+	others := x.to.Host.WithMAC(e.MAC)
 	own := fmt.Sprintf("ip link on %s: %s has %s", x.to.Name, in, mac)
-	if !other && e.State == "PERMANENT" {
-		return with(wrong(EndToEndWrongNeighbour, segment, place, "the CNI plugin, or whoever set the entry",
-				"%s sends frames for %s to %s, which no interface of %s has", x.from.Name, x.hop, e.MAC, x.to.Name), line, own),
-			false
+	lost := func(format string, args ...any) report.Segment {
+		return with(wrong(EndToEndWrongNeighbour, segment, place, "the CNI plugin, or whoever set the entry", format,
+			args...), line, own)
+	}
+	switch {
+	case e.State != "PERMANENT":
+	case len(others) == 0:
+		return lost("%s sends frames for %s to %s, which no interface of %s has", x.from.Name, x.hop, e.MAC, x.to.Name), false
+	case x.endsAt(in):
+		return lost("%s sends frames for %s to %s, the address of %s, and they come to %s of %s", x.from.Name, x.hop, e.MAC,
+			others[0], in, x.to.Name), false
 	}
 	return with(unknown(segment, place, x.from.Name, show,
 		"%s sends frames for %s to %s, and not to the address of %s: someone between the two has to pass them on",
 		x.from.Name, x.hop, e.MAC, x.to.Name), line, own), false
+}
+
+// endsAt tells whether the other node's interface of the next hop is certain to be the only one that gets the frames:
+// it is the other end of a pair of veth, or of a tunnel, and passes them on to none.
+func (x *crossing) endsAt(in string) bool {
+	kind, _ := x.from.Host.Kind(x.out)
+	tunnel := kind == "vxlan" || forms[kind] != nil
+	return x.to.Host.Master(in) == "" && (tunnel || x.from.Host.PeerIn(x.to.Host, x.out) == in)
 }
 
 // sizes compares how large packets may be at both ends of a link.

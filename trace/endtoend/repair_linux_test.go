@@ -61,6 +61,10 @@ func (n *topology) undone(line string) (back []string, ok bool) {
 	case has("bridge link set") && strings.Contains(command, " state "):
 		port, _, _ := strings.Cut(command, " state ")
 		return []string{at + " " + port + " state 3"}, true
+	case has("bridge link set") && strings.HasSuffix(command, " off"):
+		return []string{at + " " + strings.ReplaceAll(command, " off", " on")}, true
+	case has("ip link set ") && strings.Contains(command, " master "):
+		return nil, true // the bridge is one that the fault has made
 	case has("ip xfrm policy add"):
 		return []string{at + " ip xfrm policy flush"}, true
 	case has("ipset create"):

@@ -91,6 +91,9 @@ func (x *crossing) encapsulated(place string) (s report.Segment, in string) {
 		return s, ""
 	}
 	if f.frames {
+		if s, own := x.ownFrames(place, in); own {
+			return s, ""
+		}
 		if s, ok := x.neighbour(place, in); !ok {
 			return s, in
 		}

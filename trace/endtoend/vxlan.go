@@ -51,6 +51,9 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 	if s, ok := x.sameForm(place, &v, in, to.Dst); !ok {
 		return s, in
 	}
+	if s, own := x.ownFrames(place, in); own && !v.GPE {
+		return s, ""
+	}
 	if !found {
 		return lost, in
 	}
@@ -70,6 +73,21 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return s, in
 	}
 	return right(segment, place, "VXLAN %d by %s to %s (%s of %s)", v.ID, x.out, end, in, x.to.Name), in
+}
+
+// ownFrames tells whether the other end of a tunnel takes the frames for its own that have come back, as they come from
+// the link-layer address that it has itself: it discards them (vxlan_set_mac in drivers/net/vxlan/vxlan_core.c,
+// geneve_rx in drivers/net/geneve.c).
+func (x *crossing) ownFrames(place, in string) (s report.Segment, own bool) {
+	mac := x.from.Host.MAC(x.dev())
+	if mac == "" || !strings.EqualFold(mac, x.to.Host.MAC(in)) {
+		return s, false
+	}
+	return with(wrong(EndToEndWrongNeighbour, report.SegmentNetwork, place, ownerOfDevice(x.out),
+		"%s of %s and %s of %s have the same link-layer address: each discards what comes from the other one as its own",
+		x.dev(), x.from.Name, in, x.to.Name),
+		fmt.Sprintf("ip link on %s: %s has %s", x.from.Name, x.dev(), mac),
+		fmt.Sprintf("ip link on %s: %s has %s", x.to.Name, in, mac)), true
 }
 
 // otherEnd finds the other node's interface of the same tunnel; "" and a segment where there is none: the kernel
@@ -171,11 +189,11 @@ func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (to host.Forwarding, s
 			snapshot.BridgeFDBFile), false
 	}
 	if !x.from.Host.HasNeighbours() { // which of the entries counts is decided by the neighbour's address
-		return to, unknown(segment, place, x.from.Name, "ip neigh show "+x.hop.String()+" dev "+x.out,
+		return to, unknown(segment, place, x.from.Name, "ip neigh show "+x.hop.String()+" dev "+x.dev(),
 			"the neighbours of %s were not read (%s)", x.from.Name, snapshot.NeighbourFile), false
 	}
 	var ends, all []host.Forwarding
-	e, there := x.from.Host.Neighbour(x.out, x.hop)
+	e, there := x.from.Host.Neighbour(x.dev(), x.hop)
 	for _, f := range list {
 		own := there && e.MAC != "" && strings.EqualFold(f.MAC, e.MAC)
 		switch {
@@ -203,9 +221,13 @@ func (x *crossing) tunnelEnd(place string, v *host.VXLAN) (to host.Forwarding, s
 		if v.Proxy && (!there || e.MAC == "") {
 			return to, unknown(segment, place, x.from.Name, show, "%s has no neighbour %s", x.out, x.hop), false
 		}
+		lines := []string{"bridge fdb: " + x.out + " has no entry for " + what + ", and none for all frames"}
+		if x.from.Host.NoARP(x.dev()) && strings.EqualFold(e.MAC, x.from.Host.MAC(x.dev())) {
+			lines = append(lines, "ip link: "+x.dev()+" has NOARP: the kernel takes its own address for that of neighbours")
+		}
 		return to, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"%s of %s has no entry that leads frames for %s to %s: they are dropped", x.out, x.from.Name, x.hop, x.to.Name),
-			"bridge fdb: "+x.out+" has no entry for "+what+", and none for all frames"), false
+			lines...), false
 	}
 	for _, f := range ends {
 		if local, known := x.to.Host.Local(f.Dst); known && local {

@@ -189,7 +189,7 @@ func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segmen
 		pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name), podPlace: place,
 		noRoute: EndToEndAnswerLost, largest: f.largest(),
 	}
-	if pod.Host.PeerIn(f.Client.Host, dev) != "" {
+	if _, end := pairBelow(pod.Host, f.Client.Host, dev); end != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {
 			s.Message = theAnswer + s.Message
 			return s

@@ -3,9 +3,9 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -61,7 +61,7 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 			"the bridge %s has the pod's link-layer address %s for its own: it sends no frames to the pod", bridge, mac),
 			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac),
 			fmt.Sprintf("bridge fdb: %s dev %s master %s permanent", mac, bridge, bridge)), false
-	case there && hop == ip && e.MAC != "" && mac != "" && !strings.EqualFold(e.MAC, mac):
+	case there && hop == ip && e.MAC != "" && mac != "" && !v.takenByPod(e.MAC):
 		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, p.Out, e.MAC, e.State)
 		own := fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)
 		if e.State == "PERMANENT" {
@@ -81,6 +81,45 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 				"the node has no link-layer address of the pod, and by its settings the pod does not answer ARP for %s: %s", ip,
 				why), false
 		}
+	}
+	if bridge == p.Out && bridge != "" {
+		return v.sentOn(bridge, cmp.Or(e.MAC, mac), there && !e.Failed && e.MAC != "")
+	}
+	return s, true
+}
+
+// takenByPod tells whether the pod takes frames for a link-layer address.
+func (v *veth) takenByPod(mac string) bool {
+	takes, _ := v.pod.Host.TakesFrames(v.pair, mac)
+	return takes
+}
+
+// sentOn judges whether the bridge sends the node's frames for the pod by the pod's port (br_dev_xmit in
+// net/bridge/br_device.c). known: the node has the pod's link-layer address, and does not ask for it.
+func (v *veth) sentOn(bridge, mac string, known bool) (s report.Segment, ok bool) {
+	show := "bridge fdb show br " + bridge
+	if mac == "" {
+		return s, true
+	}
+	if port, set := v.node.Host.Elsewhere(bridge, v.end, mac); port != "" {
+		line := fmt.Sprintf("bridge fdb: %s dev %s master %s", mac, port, bridge)
+		if set {
+			return with(v.cannot("the bridge %s sends frames for the pod by its port %s, and the pod is behind %s", bridge, port,
+				v.end), line), false
+		}
+		return with(unknown(v.segment, v.place, v.node.Name, show,
+			"the bridge %s last had the pod's link-layer address behind its port %s, and the pod is behind %s", bridge, port,
+			v.end), line), false
+	}
+	switch lost, never := v.node.Host.Unlearned(bridge, v.end, mac); {
+	case never:
+		return with(v.cannot("the bridge %s sends no frames for the pod by its port %s: it does not know that the pod is "+
+			"there, and neither learns nor floods", bridge, v.end), "bridge -d link: "+v.end+" learning off flood off",
+			"bridge fdb: no entry for "+mac+" dev "+v.end), false
+	case lost && known: // the bridge learns from the answer to a question, which it floods in any case (br_flood)
+		return with(unknown(v.segment, v.place, v.node.Name, show, "the bridge %s does not know that the pod is behind its "+
+			"port %s, and sends no frames to an unknown one by it", bridge, v.end),
+			"bridge -d link: "+v.end+" flood off", "bridge fdb: no entry for "+mac+" dev "+v.end), false
 	}
 	return s, true
 }

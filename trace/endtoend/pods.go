@@ -170,7 +170,7 @@ func (f *follower) endpointPod() report.Segment {
 	if p == nil {
 		return unknown(segment, place, f.to.Node, enter("ss -ltnup"), "%s", why)
 	}
-	dev := p.Host.DevOf(f.to.At.Addr())
+	dev, _, _ := podDev(p.Host, f.node.Host, f.to.At.Addr())
 	if dev == "" {
 		return unknown(segment, place, f.to.Node, enter("ip addr"),
 			"the pod's network namespace does not have the address %s: what has it instead (a sandbox, a virtual machine) "+

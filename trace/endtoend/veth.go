@@ -19,7 +19,9 @@ import (
 type veth struct {
 	pod      *nodestate.State
 	node     *Node
-	dev, end string // in the pod, and of the node; end is "" where it is not known
+	dev      string // of the pod, which IP has the packets leave or come in by
+	pair     string // the pod's end: dev, or an interface below it
+	end      string // the node's end; "" where it is not known
 	segment  string
 	place    string // of what is judged
 	podPlace string
@@ -34,7 +36,46 @@ type veth struct {
 
 // bridge is the node's interface that has packets of the pod come in: the bridge that the pair's end is a port of, or
 // the end itself.
-func (v *veth) bridge() string { return cmp.Or(v.node.Host.Master(v.end), v.end) }
+func (v *veth) bridge() string { return v.node.Host.Receiver(v.end) }
+
+// podDev returns the pod's interface that packets to an address of its own come in by, its end of the pair of veth, and
+// the node's end: an address may be on several interfaces, and on one on top of that end (a bridge of KubeVirt's, a
+// macvlan). end is "" where none is known to lead to the node.
+func podDev(pod, node *host.Network, a netip.Addr) (dev, pair, end string) {
+	devs := pod.DevsOf(a)
+	for _, dev = range devs {
+		if end = pod.PeerIn(node, dev); end != "" {
+			return dev, dev, end
+		}
+	}
+	for _, dev = range devs {
+		if pair, end = pairBelow(pod, node, dev); end != "" {
+			return dev, pair, end
+		}
+	}
+	return pod.DevOf(a), "", ""
+}
+
+// pairBelow returns the pod's end of the pair of veth by which packets leave that a pod sends by an interface, and the
+// node's end; "" where that is not known, and where frames leave in a VLAN.
+func pairBelow(pod, node *host.Network, dev string) (pair, end string) {
+	at := []string{dev}
+	layers, _ := pod.Below(dev)
+	for i := 0; ; i++ {
+		for _, d := range at {
+			if end = pod.PeerIn(node, d); end != "" {
+				return d, end
+			}
+			if kind, _ := pod.Kind(d); kind == "vlan" {
+				return "", ""
+			}
+		}
+		if i == len(layers) {
+			return "", ""
+		}
+		at = layers[i].Devs
+	}
+}
 
 // leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has
 // its link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that
@@ -43,7 +84,7 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 	if s, in, ok = v.leaves(p); !ok || in == "" {
 		return s, in, ok
 	}
-	s, ok = v.takes(v.pod.Host, v.dev, v.pod.Host.MTU(v.dev), v.node.Host, v.end)
+	s, ok = v.takes(v.pod.Host, v.pair, v.pod.Host.MTU(v.dev), v.node.Host, v.end)
 	return s, in, ok
 }
 
@@ -53,13 +94,12 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 	if netfilter.IsUnknown(p.Out) || p.Out == "" {
 		return s, "", true
 	}
-	if v.end = v.pod.Host.PeerIn(v.node.Host, p.Out); v.end == "" {
+	if v.pair, v.end = pairBelow(v.pod.Host, v.node.Host, p.Out); v.end == "" {
 		return s, "", true
 	}
 	in = v.bridge()
-	if up, known := v.pod.Host.Up(v.dev); known && !up {
-		return with(v.cannot("the pod's own interface %s is down", v.dev), "ip link in the pod: "+v.dev+" is not UP"), in,
-			false
+	if s, down := v.down(); down {
+		return s, in, false
 	}
 	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
 	line := ""
@@ -72,16 +112,16 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 	case !known:
 		return s, in, true
 	case there && e.MAC != "" && !e.Failed: // somebody has answered, or a person or a program has set it
-		if v.ofNode(e.MAC) || v.ofBeside(e.MAC) {
+		if takes, known := v.node.Host.TakesFrames(v.end, e.MAC); takes || !known || v.ofBeside(e.MAC) {
 			return s, in, true
 		}
 		s, ok = v.elsewhere(in, e.MAC, show, local, e.State == "PERMANENT")
-	case local:
+	case local && v.hop.Is4(), v.has6():
 		s, ok = v.asks(there, show)
-	case v.hop.IsLinkLocalUnicast() && v.hop.Is6(), v.ownedBeside() && !(there && e.Failed):
+	case v.ownedBeside() && !(there && e.Failed):
 		return s, in, true
 	default:
-		s, ok = v.answersForOthers(show)
+		s, ok = v.answersForOthers(there && e.Failed, show)
 	}
 	if !ok {
 		s = with(s, line)
@@ -106,13 +146,39 @@ func (v *veth) asks(failed bool, show string) (s report.Segment, ok bool) {
 	return s, true
 }
 
-// elsewhere judges a pod whose frames for its next hop have a link-layer address that no interface of the node has.
-// local: the next hop is an address of the node.
+// down is the segment of a pod whose own end of the pair, or the interface on top of it, is down.
+func (v *veth) down() (s report.Segment, down bool) {
+	for _, dev := range []string{v.dev, v.pair} {
+		if up, known := v.pod.Host.Up(dev); known && !up {
+			return with(v.cannot("the pod's own interface %s is down", dev), "ip link in the pod: "+dev+" is not UP"), true
+		}
+	}
+	return s, false
+}
+
+// has6 tells whether the next hop is an IPv6 address of the interface that the pod's questions for it come in by: the
+// kernel answers for none of another interface (ndisc_recv_ns in net/ipv6/ndisc.c).
+func (v *veth) has6() bool {
+	own := v.node.Host
+	return v.hop.Is6() && slices.ContainsFunc(own.DevsOf(v.hop), func(d string) bool {
+		return own.On(d, v.end) && own.UsableOn(d, v.hop)
+	})
+}
+
+// elsewhere judges a pod whose frames for its next hop have a link-layer address that its interface of the node does
+// not take: nobody's, or that of another interface. local: the next hop is an address of the node.
 func (v *veth) elsewhere(in, mac, show string, local, permanent bool) (s report.Segment, ok bool) {
 	message := fmt.Sprintf("%s sends frames for %s to %s, which no interface of %s has", v.podPlace, v.hop, mac,
 		v.node.Name)
 	own := fmt.Sprintf("ip link on %s: %s has %s", v.node.Name, in, v.node.Host.MAC(in))
 	bridged := v.node.Host.Master(v.end) != ""
+	others := v.node.Host.WithMAC(mac)
+	if len(others) > 0 {
+		message = fmt.Sprintf("%s sends frames for %s to %s, the address of %s, and they come to %s of %s", v.podPlace, v.hop,
+			mac, others[0], in, v.node.Name)
+		// The bridge may have a way to the other interface.
+		local = local && v.node.Host.PodsOnly(in, v.hop.Is4())
+	}
 	// A packet that is translated on a bridge is the bridge's own then, whichever address its frame had
 	// (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c).
 	on, known := v.node.Host.BridgeCalls(in, v.hop.Is4())
@@ -173,33 +239,41 @@ func silentToAll(n *host.Network, dev string, address netip.Addr, asker *host.Ne
 	return why
 }
 
-// ofNode tells whether an interface of the node has a link-layer address, or whether that was not read.
-func (v *veth) ofNode(mac string) bool {
-	return v.node.Host.MAC(v.bridge()) == "" || slices.ContainsFunc(v.node.Host.Devs(), func(d string) bool {
-		return strings.EqualFold(v.node.Host.MAC(d), mac)
-	})
-}
-
 // ofBeside tells whether a link-layer address is that of the pod beside this one, whose address the next hop is: both
 // are behind one bridge. What the bridge does with such packets the walk through the node says.
 func (v *veth) ofBeside(mac string) bool {
-	return v.ownedBeside() && strings.EqualFold(v.beside.Host.MAC(v.beside.Host.DevOf(v.hop)), mac)
+	dev, _ := v.besideDev()
+	return v.ownedBeside() && strings.EqualFold(v.beside.Host.MAC(dev), mac)
 }
 
 // ownedBeside tells whether the pod beside this one has the next hop's address, behind the same bridge.
 func (v *veth) ownedBeside() bool {
-	if v.beside == nil {
-		return false
-	}
-	dev := v.beside.Host.DevOf(v.hop)
+	_, end := v.besideDev()
 	bridge := v.node.Host.Master(v.end)
-	return dev != "" && bridge != "" && v.node.Host.Master(v.beside.Host.PeerIn(v.node.Host, dev)) == bridge
+	return end != "" && bridge != "" && v.node.Host.Master(end) == bridge
+}
+
+// besideDev is the interface of the pod beside this one that has the next hop's address, and the node's end of its
+// pair.
+func (v *veth) besideDev() (dev, end string) {
+	if v.beside == nil {
+		return "", ""
+	}
+	dev, _, end = podDev(v.beside.Host, v.node.Host, v.hop)
+	return dev, end
 }
 
 // answersForOthers tells whether the node, or a neighbour behind its bridge, may answer for a next hop that is none of
 // the node's addresses.
-func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
+func (v *veth) answersForOthers(failed bool, show string) (s report.Segment, ok bool) {
 	bridge := v.node.Host.Master(v.end)
+	if v.hop.Is6() && bridge == "" && failed {
+		if may, known := v.node.Host.ProxiesND(v.end, v.hop); known && !may {
+			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s on %s, and %s does not answer for "+
+				"others", v.podPlace, v.hop, v.node.Name, v.end, v.end),
+				"ip neigh show proxy on "+v.node.Name+": "+v.hop.String()+" is not listed"), false
+		}
+	}
 	if v.hop.Is4() {
 		may, by, known := v.node.Host.AnswersForOthers(v.bridge(), v.hop)
 		switch {
@@ -214,13 +288,17 @@ func (v *veth) answersForOthers(show string) (s report.Segment, ok bool) {
 			show = by
 		}
 	}
+	where := v.node.Name
+	if v.hop.Is6() {
+		where += " on " + v.bridge()
+	}
 	if bridge == "" {
 		return unknown(v.segment, v.place, v.node.Name, show, "%s sends by %s, which is not one of the addresses of %s: "+
-			"whether %s answers for it is not known", v.podPlace, v.hop, v.node.Name, v.end), false
+			"whether %s answers for it is not known", v.podPlace, v.hop, where, v.end), false
 	}
 	return unknown(v.segment, v.place, v.node.Name, show,
 		"%s sends by %s, which is not one of the addresses of %s: whether something else behind the bridge %s has it is not "+
-			"known", v.podPlace, v.hop, v.node.Name, bridge), false
+			"known", v.podPlace, v.hop, where, bridge), false
 }
 
 // proxies judges a next hop for which the node answers ARP by some setting, if its own route to it is by another
@@ -249,11 +327,11 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	if netfilter.IsUnknown(out) || out == "" {
 		return unknown(v.segment, v.place, v.node.Name, get, "by which interface the packet is sent on is not known"), false
 	}
-	if v.dev = v.pod.Host.DevOf(ip); v.dev == "" {
+	if v.dev, v.pair, v.end = podDev(v.pod.Host, v.node.Host, ip); v.dev == "" {
 		return unknown(v.segment, v.place, v.node.Name, get, "sent by %s; the pod's network namespace does not have the "+
 			"address %s", out, ip), false
 	}
-	if v.end = v.pod.Host.PeerIn(v.node.Host, v.dev); v.end == "" {
+	if v.end == "" {
 		return unknown(v.segment, v.place, v.node.Name, "ip -d link",
 			"sent by %s; which interface of the node is the other end of the pod's %s is not known", out, v.dev), false
 	}
@@ -269,8 +347,8 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	if up, known := v.node.Host.Up(v.end); known && !up || v.node.Host.NoCarrier(v.end) {
 		return with(v.cannot("the pod's interface %s is down", v.end), "ip link: "+v.end), false
 	}
-	if up, known := v.pod.Host.Up(v.dev); known && !up {
-		return with(v.cannot("the pod's own interface %s is down", v.dev), "ip link in the pod: "+v.dev+" is not UP"), false
+	if s, down := v.down(); down {
+		return s, false
 	}
 	if bridge != "" {
 		if state := v.node.Host.PortState(bridge, v.end); state != "" {
@@ -285,5 +363,5 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	if s, ok := v.takes(v.node.Host, out, size, v.node.Host, v.end); !ok {
 		return s, false
 	}
-	return v.takes(v.node.Host, v.end, min(size, v.node.Host.MTU(v.end)), v.pod.Host, v.dev)
+	return v.takes(v.node.Host, v.end, min(size, v.node.Host.MTU(v.end)), v.pod.Host, v.pair)
 }

@@ -99,6 +99,9 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 	_, bad := x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Delivered && o.Packet.DstPort == e.port
 	})
+	if own := ownSource(x.to.State, &arrival, x.to.Name); own != nil && !bad.byRule() {
+		bad = own
+	}
 	if bad != nil {
 		return arrival, x.outerLost(bad, place, x.to, e, end), false
 	}

@@ -84,18 +84,18 @@ var furtherFaults = []fault{
 		"node2 ip route del default").saying("no usable route").routedTo(),
 	lostAt("the endpoint's node has the pod's address itself", report.SegmentEndpointNode, endtoend.EndpointNodeNoRoute,
 		"node2 ip addr add 10.244.2.9/32 dev lo").saying("10.244.2.9 dev lo").sharing(),
-	lostAnswer("the endpoint's node has the client's address itself", "node2 ip addr add 10.244.1.5/32 dev lo").
-		saying("10.244.1.5 dev lo").sharing(),
-	lostAnswer("the endpoint's pod has the client's address itself", "endpoint ip addr add 10.244.1.5/32 dev lo").
-		saying("pod shop/web itself").sharing(),
+	lostAt("the endpoint's node has the client's address itself", report.SegmentEndpointNode,
+		endtoend.EndpointNodeDrops, "node2 ip addr add 10.244.1.5/32 dev lo").saying("10.244.1.5 dev lo").sharing(),
+	lostAt("the endpoint's pod has the client's address itself", report.SegmentEndpointPod, endtoend.PodDrops,
+		"endpoint ip addr add 10.244.1.5/32 dev lo").saying("pod shop/web itself").sharing(),
 	lostAt("the client's pod has the frontend's address itself", report.SegmentClientPod, endtoend.PodNoRoute,
 		"client ip addr add 10.96.0.10/32 dev lo").saying("10.96.0.10 dev lo"),
 	lostAt("the client's pod has a local route to the frontend", report.SegmentClientPod, endtoend.PodNoRoute,
 		"client ip route add local 10.96.0.10/32 dev lo").saying("pod shop/client has a local route"),
 	lostAt("the endpoint's node has a local route to the pod", report.SegmentEndpointNode,
 		endtoend.EndpointNodeNoRoute, "node2 ip route add local 10.244.2.9/32 dev lo").saying("local 10.244.2.9"),
-	lostAnswer("the endpoint's pod has a local route to the client", "endpoint ip route add local 10.244.1.5/32 dev lo").
-		saying("local 10.244.1.5"),
+	lostAt("the endpoint's pod has a local route to the client", report.SegmentEndpointPod, endtoend.PodDrops,
+		"endpoint ip route add local 10.244.1.5/32 dev lo").saying("local 10.244.1.5"),
 	lostAnswer("the endpoint's node has the client's network for local", "node2 ip addr add 10.244.1.0/24 dev lo").
 		saying("10.244.1.0/24"),
 	unknownAt("the endpoint's node sends the connection on to a pod that nobody is", report.SegmentEndpointNode,

@@ -221,6 +221,20 @@ var linkFaults = []fault{
 	trap("the bridge's table has the pod behind another port, and learns", append(slices.Clip(otherPort),
 		"node2 bridge fdb replace 02:00:00:00:02:09 dev dumv master static", "node2 ip neigh flush dev cni0")...),
 
+	lostAt("the source is translated to an address of the endpoint's node", report.SegmentEndpointNode,
+		endtoend.EndpointNodeDrops,
+		"node1 iptables-nft -t nat -A POSTROUTING -d 10.244.2.9 -j SNAT --to-source 192.168.50.2").
+		saying("192.168.50.2 dev eth0"),
+	lostAt("the source is translated to the pod's gateway", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
+		"node1 iptables-nft -t nat -A POSTROUTING -d 10.244.2.9 -j SNAT --to-source 10.244.2.1").
+		saying("dev cni0").overVXLAN(),
+	lostAt("both nodes have one tunnel address, and the client is masqueraded", report.SegmentEndpointNode,
+		endtoend.EndpointNodeDrops, masquerade, "node2 ip addr add 10.244.1.0/32 dev flannel.1").
+		saying("10.244.1.0 dev flannel.1").overVXLAN(),
+	lostAnswer("the endpoint's node has the client's address itself, and accepts that",
+		"node2 ip addr add 10.244.1.5/32 dev lo", "node2 sysctl -qw net.ipv4.conf.eth0.accept_local=1").
+		saying("10.244.1.5 dev lo").sharing(),
+
 	trap("the pod has its address on lo, too", "endpoint ip addr add 10.244.2.9/32 dev lo"),
 	trap("the pod has its address on a bridge whose port its interface is, as with KubeVirt",
 		"endpoint ip link add k6t type bridge", "endpoint ip addr flush dev eth0", "endpoint ip link set eth0 master k6t",

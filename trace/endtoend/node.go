@@ -3,8 +3,10 @@
 package endtoend
 
 import (
+	"cmp"
 	"fmt"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -58,6 +60,9 @@ func (f *follower) endpointNode() report.Segment {
 			(o.End == netfilter.Sent || o.End == netfilter.Delivered && f.to.HostNetwork)
 	})
 	a.end = end
+	if own := ownSource(f.node.State, &a.start.Packet, f.to.Node); own != nil && !bad.byRule() {
+		return own.segment(EndpointNodeDrops, segment, place, f.to.Node, "")
+	}
 	if bad != nil && f.podHasAddress() {
 		if own := f.kept(f.node.State, &res, f.to.At.Addr(), f.to.Node, "packets for the pod"); own != nil {
 			return own.segment(EndpointNodeNoRoute, segment, place, f.to.Node, "")
@@ -86,6 +91,34 @@ func (f *follower) endpointNode() report.Segment {
 	}
 	return f.toPod(place)
 }
+
+// ownSource says that the kernel of a namespace discards a packet for its source, which is an address of its own: it
+// takes no such packet from outside (fib_validate_source in net/ipv4/fib_frontend.c), unless accept_local is set; nil
+// where it is none, and for IPv6, where the answer is lost. With the network of an address of lo, it asks for the
+// address alone.
+func ownSource(s *nodestate.State, p *netfilter.Packet, who string) *trouble {
+	own := s.Host.OwnSource(host.Query{Dst: p.Dst, Src: p.Src, In: p.In, AnyMark: true})
+	dev := s.Host.DevOf(p.Src)
+	if !own.Drops() || dev == "" && s.Host.Reaches("lo", p.Src) {
+		return nil
+	}
+	t := &trouble{
+		owner: "whoever gave it the address",
+		message: fmt.Sprintf("%s itself has the address %s, from which the packet comes: it drops it for its source", who,
+			p.Src),
+		evidence: []report.Evidence{{Text: fmt.Sprintf("ip addr: %s dev %s", p.Src, dev)}, {Text: own.Setting}},
+	}
+	if dev == "" {
+		t.owner = "whoever made the route"
+		t.message = fmt.Sprintf("%s has a local route to %s, from which the packet comes: it drops it for its source", who,
+			p.Src)
+		t.evidence[0].Text = cmp.Or(own.By.String(), "ip route show table local: "+p.Src.String())
+	}
+	return t
+}
+
+// byRule tells whether a rule is certain to drop the packet.
+func (t *trouble) byRule() bool { return t != nil && !t.unknown && !t.noRoute }
 
 // podHasAddress tells whether the endpoint's pod is known to have the endpoint's address in a network namespace of its
 // own.

@@ -188,6 +188,9 @@ func (f *follower) endpointPod() report.Segment {
 	end, bad := f.passes(p.State, from.Family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Delivered
 	})
+	if own := ownSource(p.State, &start.Packet, place); own != nil && !bad.byRule() {
+		bad = own
+	}
 	if bad != nil {
 		return bad.segment(PodDrops, segment, place, f.to.Node, enter("iptables-save"))
 	}

@@ -90,8 +90,8 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 
 // takenByPod tells whether the pod takes frames for a link-layer address.
 func (v *veth) takenByPod(mac string) bool {
-	takes, _ := v.pod.Host.TakesFrames(v.pair, mac)
-	return takes
+	takes, known := v.pod.Host.TakesFrames(v.pair, mac)
+	return takes || !known
 }
 
 // sentOn judges whether the bridge sends the node's frames for the pod by the pod's port (br_dev_xmit in

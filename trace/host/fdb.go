@@ -21,6 +21,7 @@ type Forwarding struct {
 	Via  string
 	// Group: the other ends are those of a group of next hops, which is not collected.
 	Group bool
+	vlan  int  // of a bridge: the VLAN that it is for, if the bridge filters those; 0 for none
 	local bool // of a bridge: it takes frames to the address for its own (BR_FDB_LOCAL, which bridge prints as permanent)
 }
 
@@ -41,6 +42,7 @@ type bridgeEntry struct {
 	Group    uint32 `json:"nhid"`
 	// Master is the bridge that Dev is a port of; State is "permanent" or "static" of an entry that was not learned.
 	Master string   `json:"master"`
+	VLAN   int      `json:"vlan"`
 	State  string   `json:"state"`
 	Flags  []string `json:"flags"`
 }
@@ -79,6 +81,7 @@ func (n *Network) readFDB(data []byte) error {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
 		e := Forwarding{MAC: strings.ToLower(x.MAC), Port: x.Port, ID: x.ID, Via: x.Via, Group: x.Group != 0}
+		e.vlan = x.VLAN
 		e.local = x.Master != "" && x.State == "permanent"
 		if x.ViaIndex != 0 {
 			e.Via = fmt.Sprintf("if%d", x.ViaIndex)

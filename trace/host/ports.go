@@ -92,17 +92,18 @@ func (n *Network) ProxiesND(dev string, ip netip.Addr) (may, known bool) {
 
 // Elsewhere says where a bridge sends frames to a MAC other than by one of its ports; set tells whether frames from
 // that MAC which come in by the port leave that so: an entry of a port's own moves to no other one, and one that is
-// sticky, or where the port does not learn, neither (br_fdb_update in net/bridge/br_fdb.c). "" for nowhere else, and
-// where the table was not collected.
+// sticky, or where the port does not learn, neither (br_fdb_update in net/bridge/br_fdb.c). With VLANs nothing is set.
+// "" for nowhere else, and where the table was not collected.
 func (n *Network) Elsewhere(bridge, at, mac string) (port string, set bool) {
 	var own, moves string
+	vlans := n.links[bridge].vlans
 	for dev, list := range n.fdb {
 		if n.master[dev] != bridge || dev == bridge {
 			continue
 		}
 		for _, e := range list {
 			switch {
-			case !strings.EqualFold(e.MAC, mac):
+			case !strings.EqualFold(e.MAC, mac), e.vlan != 0 && !vlans:
 			case dev == at:
 				return "", false
 			case e.local:
@@ -113,13 +114,13 @@ func (n *Network) Elsewhere(bridge, at, mac string) (port string, set bool) {
 		}
 	}
 	if own != "" {
-		return own, true
+		return own, !vlans
 	}
 	if moves == "" {
 		return "", false
 	}
 	fixed := n.SetAt(bridge, mac) == moves && n.learns(bridge, at) == learnsNot
-	return moves, fixed || n.FixedTo(bridge, mac) == moves
+	return moves, !vlans && (fixed || n.FixedTo(bridge, mac) == moves)
 }
 
 // Unlearned tells whether a bridge sends no frames to a MAC by a port, as it neither knows the MAC nor floods what it
@@ -128,7 +129,7 @@ func (n *Network) Unlearned(bridge, at, mac string) (lost, never bool) {
 	if !slices.Contains(n.Unflooded(bridge, mac, true), at) {
 		return false, false
 	}
-	return true, n.learns(bridge, at) == learnsNot
+	return true, !n.links[bridge].vlans && n.learns(bridge, at) == learnsNot
 }
 
 // Whether a port of a bridge learns.

@@ -21,6 +21,9 @@ func (f *follower) answer() report.Segment {
 		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
 			"endpoint's node")
 	}
+	if s, other := f.otherSource(); other {
+		return s
+	}
 	by := f.arrival.end.Packet.Out // which the answer comes to the node by
 	if f.inPod != nil {
 		pod := f.podState()
@@ -53,6 +56,38 @@ func (f *follower) answer() report.Segment {
 			"the pod's return route was not read")
 	}
 	return f.answerAtNode(by, "")
+}
+
+// otherSource tells whether a datagram that answers comes from another address than the one that was asked, so that no
+// translation is known for it, and its client refuses it: that of a socket without an address of its own does, unless
+// its process names the source itself. Connections of TCP have the address that was asked.
+func (f *follower) otherSource() (s report.Segment, other bool) {
+	at, state, place := f.inPod, f.podState(), podPlace(f.to.Pod)
+	if at == nil {
+		at, state, place = f.arrival, f.node.State, nodePlace(f.node.Name)
+	}
+	asked := &at.end.Packet
+	x := f.socket
+	if at.end.End != netfilter.Delivered || asked.Proto != netfilter.UDP || x == nil ||
+		x.Address.IsValid() && !x.Address.IsUnspecified() {
+		return s, false
+	}
+	get := "ip route get " + asked.Src.String()
+	if at == f.inPod {
+		get = enter(get)
+	}
+	const unless = "unless the process answers from the address that it was asked at (IP_PKTINFO)"
+	switch r := netfilter.AnswerRoute(state.Host, asked, x.Device); {
+	case r.Known && (r.Unusable() || r.PrefSrc == asked.Dst):
+		return s, false
+	case !r.Known || !r.PrefSrc.IsValid():
+		s = unknown(report.SegmentAnswer, place, f.to.Node, get, "from which address the socket answers is not known, as "+
+			"it has none, and the route back decides, %s", unless)
+	default:
+		s = unknown(report.SegmentAnswer, place, f.to.Node, get, "the socket has no address, and answers from %s, that of "+
+			"the route back to %s, and not from %s, %s", r.PrefSrc, asked.Src, asked.Dst, unless)
+	}
+	return with(s, "ss: "+socketText(x)), true
 }
 
 // answerAtNode judges the answer from the endpoint's node on, to which it comes by an interface. out is that by which

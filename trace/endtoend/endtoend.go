@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -173,9 +174,10 @@ type follower struct {
 	end     *netfilter.Outcome // of the client's node
 	fromPod *passed            // of the client's pod; nil where it has none, or its walk is not known
 
-	node    *Node   // the endpoint's
-	arrival *passed // of the endpoint's node; nil where the packet does not come there
-	inPod   *passed // of the endpoint's pod
+	node    *Node        // the endpoint's
+	arrival *passed      // of the endpoint's node; nil where the packet does not come there
+	inPod   *passed      // of the endpoint's pod
+	socket  *host.Socket // that takes the packet there, or on the node; nil where that is not known
 }
 
 // passed is a walk that has come to its end in a namespace.

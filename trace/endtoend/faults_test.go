@@ -42,7 +42,7 @@ var six = strings.NewReplacer(
 	"10.244.1.5:8080", "[fd00:244:1::5]:8080", "10.244.1.5", "fd00:244:1::5",
 	"10.244.1.1", "fd00:244:1::1", "10.244.2.1", "fd00:244:2::1",
 	"192.168.50.1/24", "fd00:50::1/64 nodad", "192.168.50.2/24", "fd00:50::2/64 nodad",
-	"192.168.50.1", "fd00:50::1", "192.168.50.2", "fd00:50::2",
+	"192.168.50.2:8080", "[fd00:50::2]:8080", "192.168.50.1", "fd00:50::1", "192.168.50.2", "fd00:50::2",
 	"192.168.60.1/24", "fd00:60::1/64 nodad", "192.168.60.2/24", "fd00:60::2/64 nodad",
 	"192.168.61.1/24", "fd00:61::1/64 nodad", "192.168.61.2/24", "fd00:61::2/64 nodad",
 	"192.168.60.99", "fd00:60::99", "192.168.60.1", "fd00:60::1", "192.168.60.2", "fd00:60::2",
@@ -72,6 +72,7 @@ type fault struct {
 	silent  bool     // connections are accepted, and nothing is answered
 	six     bool     // it is made in IPv6, too
 	only6   bool     // it is made in IPv6 alone
+	udp     bool     // the frontend and the endpoint are of UDP
 	onNode  bool     // the endpoint has its node's network namespace
 	routed  bool     // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
 	shared  bool     // an address of the pods is somebody else's, too: the namespaces are found by others
@@ -88,6 +89,14 @@ func (c *fault) at() netip.AddrPort {
 		return netip.AddrPortFrom(nodeNames["node2"], endpoint.Port())
 	}
 	return endpoint
+}
+
+// protocol is that of the frontend, as rules name it.
+func (c *fault) protocol() string {
+	if c.udp {
+		return "udp"
+	}
+	return "tcp"
 }
 
 // namespace is that of the process that listens.
@@ -413,7 +422,11 @@ func (v *view) segments(of *fault) []report.Segment {
 	if of.outside {
 		to, name = nodePort, report.SegmentEntryNode
 	}
-	c := v.connection(netfilter.TCP, v.port(to))
+	proto := netfilter.TCP
+	if of.udp {
+		proto = netfilter.UDP
+	}
+	c := v.connection(proto, v.port(to))
 	if of.outside {
 		c.Start.Packet.Src, c.Start.Packet.In = v.as(outside), "eth1"
 		c.Pod, c.Outside, c.Enters = "", true, true

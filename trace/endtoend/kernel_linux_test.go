@@ -237,6 +237,8 @@ func TestFurtherAgainstTheKernel(t *testing.T) { againstTheKernel(t, furtherFaul
 
 func TestLinksAgainstTheKernel(t *testing.T) { againstTheKernel(t, linkFaults) }
 
+func TestPacketsAgainstTheKernel(t *testing.T) { againstTheKernel(t, packetFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }
@@ -331,15 +333,15 @@ func (n *topology) measure(c *fault) {
 		n.t.Fatal("after the repair connections fail")
 	}
 	n.readAll()
-	right := &fault{outside: c.outside, local: c.local, onNode: c.onNode}
+	right := &fault{outside: c.outside, local: c.local, onNode: c.onNode, udp: c.udp}
 	right.check(n.t, n.segments(right))
 }
 
 // prepare makes of the topology what a fault is made in.
 func (n *topology) prepare(c *fault) {
-	if c.onNode {
-		n.run(fmt.Sprintf("node1 iptables-nft -t nat -I PREROUTING -d %s -p tcp --dport %d -j DNAT --to-destination %s",
-			frontend.Addr(), frontend.Port(), c.at()))
+	if c.onNode || c.udp {
+		n.run(fmt.Sprintf("node1 iptables-nft -t nat -I PREROUTING -d %s -p %s --dport %d -j DNAT --to-destination %s",
+			frontend.Addr(), c.protocol(), frontend.Port(), c.at()))
 	}
 	if c.routed {
 		n.run(routedPod...)
@@ -379,6 +381,6 @@ func (n *topology) listens(c *fault) {
 	case "frozen":
 		n.frozen(c)
 	default:
-		n.listen(c.namespace(), c.listen)
+		n.listen(c, c.listen)
 	}
 }

@@ -109,13 +109,14 @@ func (n *topology) listenInProcess(c *fault) *os.Process {
 	return cmd.Process
 }
 
-// listen listens in a pod until the test ends; what is accepted is answered by what came.
-func (n *topology) listen(pod, address string) {
+// listen listens for a fault until the test ends; what is accepted is answered by what came.
+func (n *topology) listen(c *fault, address string) {
 	n.t.Helper()
 	if n.v6 {
 		address = six.Replace(address)
 	}
 	var l net.Listener
+	var packets net.PacketConn
 	var err error
 	config := net.ListenConfig{Control: sharedPort}
 	if device, ok := strings.CutPrefix(address, "%"); ok {
@@ -126,14 +127,35 @@ func (n *topology) listen(pod, address string) {
 			return errors.Join(err, bind)
 		}
 	}
-	testutil.NewThread(n.t, n.names[pod].Path).Do(func() {
-		l, err = config.Listen(n.t.Context(), "tcp", address)
+	testutil.NewThread(n.t, n.names[c.namespace()].Path).Do(func() {
+		if c.udp {
+			packets, err = config.ListenPacket(n.t.Context(), "udp", address)
+		} else {
+			l, err = config.Listen(n.t.Context(), "tcp", address)
+		}
 	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	if c.udp {
+		n.close = func() { packets.Close() }
+		n.t.Cleanup(n.close)
+		go echo(packets)
+		return
+	}
 	testutil.Serve(n.t, l, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	n.close = func() { l.Close() }
+}
+
+// echo answers datagrams by what came, until the socket is closed.
+func echo(c net.PacketConn) {
+	for b := make([]byte, 1<<16); ; {
+		n, from, err := c.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		_, _ = c.WriteTo(b[:n], from)
+	}
 }
 
 // sharedPort lets other sockets listen at the same port.
@@ -159,7 +181,7 @@ func (n *topology) fullBeside(c *fault) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.listen(c.namespace(), ":8080")
+	n.listen(c, ":8080")
 	other := n.close
 	n.close = sync.OnceFunc(func() {
 		_ = unix.Close(fd)
@@ -198,13 +220,16 @@ func (n *topology) full() {
 func (n *topology) connects(of *fault, size int) bool {
 	var c net.Conn
 	var err error
+	if of.udp { // a datagram is accepted where it is answered
+		size = min(max(size, 1), 1000)
+	}
 	from, to, dialer := "client", n.port(frontend), net.Dialer{Timeout: time.Second}
 	if of.outside {
 		from, to = "outside", n.port(nodePort)
 		dialer.LocalAddr = &net.TCPAddr{IP: n.as(outside).AsSlice()}
 	}
 	testutil.NewThread(n.t, n.names[from].Path).Do(func() {
-		c, err = dialer.DialContext(n.t.Context(), "tcp", to.String())
+		c, err = dialer.DialContext(n.t.Context(), of.protocol(), to.String())
 	})
 	if err != nil {
 		return false

@@ -78,6 +78,7 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 	w := weights[l.taking[0].Protocol]
 	list, most := w.winners(l.taking, at.Addr())
 	texts := textsOf(list)
+	f.socket = list[0]
 	command := enter("ss -ltnup")
 	if f.to.HostNetwork {
 		command = "ss -ltnup"

@@ -35,7 +35,8 @@ func (c *fault) file() string {
 func TestRecordedTopologies(t *testing.T) {
 	const dir = "../../testdata/endtoend/topologies"
 	known := map[string]bool{}
-	all := slices.Concat(faults, moreFaults, podFaults, vxlanFaults, cniFaults, tunnelFaults, furtherFaults, linkFaults)
+	all := slices.Concat(faults, moreFaults, podFaults, vxlanFaults, cniFaults, tunnelFaults, furtherFaults,
+		linkFaults, packetFaults)
 	for i := range all {
 		c := &all[i]
 		if notRecorded[c.name] || c.only6 {

@@ -122,7 +122,7 @@ func (n *topology) routes() (lines []string) {
 // repair takes back what a fault has done; before is what routes and settings were.
 func (n *topology) repair(c *fault, routes, settings []string) {
 	n.t.Helper()
-	if n.close != nil && c.listen != ":8080" {
+	if n.close != nil && (c.listen != ":8080" || c.udp) {
 		n.close()
 	}
 	back := c.undo
@@ -160,8 +160,11 @@ func (n *topology) repair(c *fault, routes, settings []string) {
 		}
 	}
 	n.run(routes...)
-	if c.listen != ":8080" {
-		n.listen(c.namespace(), ":8080")
+	switch {
+	case c.udp:
+		n.listen(c, c.at().String())
+	case c.listen != ":8080":
+		n.listen(c, ":8080")
 	}
 }
 

@@ -2,7 +2,10 @@
 
 package endtoend_test
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/report"
+import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
 
 // overUDP is a fault of a Service over UDP.
 func (c fault) overUDP() fault {
@@ -16,7 +19,8 @@ func (c fault) inBoth() fault {
 	return c
 }
 
-// packetFaults are of what packets carry, and what sockets give them: sources, ports, marks, types of service.
+// packetFaults are of what packets carry, and what sockets give them: sources, ports, marks, types of service; and of
+// rules that are for a share of the packets.
 var packetFaults = []fault{
 	unknownAt("the answer has the address of the tunnel's interface", report.SegmentAnswer).
 		hostNetwork().overVXLAN().overUDP().inBoth().saying("IP_PKTINFO"),
@@ -30,6 +34,25 @@ var packetFaults = []fault{
 	unknownAt("the pod's route has another source", report.SegmentAnswer,
 		"endpoint ip addr add 10.244.2.100/32 dev lo",
 		"endpoint ip route replace default via 10.244.2.1 src 10.244.2.100").overUDP().saying("10.244.2.100"),
+	unknownAt("one of 1000 connections is dropped", report.SegmentEndpointNode, "node2 iptables-nft -A FORWARD "+
+		"-d 10.244.2.9 -m conntrack --ctstate NEW -m statistic --mode nth --every 1000 --packet 999 -j DROP").
+		passing().saying("for about 0.1% of new connections"),
+	unknownAt("a hundredth of the connections is dropped by chance", report.SegmentEndpointNode,
+		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -m conntrack --ctstate NEW "+
+			"-m statistic --mode random --probability 0.01 -j DROP").passing().saying("for about 1% of new connections"),
+	unknownAt("every third SYN is dropped", report.SegmentEndpointNode, "node2 nft add table ip m",
+		"node2 nft add chain ip m p '{' type filter hook forward priority 0 ';' '}'",
+		"node2 nft add rule ip m p ip daddr 10.244.2.9 ct state new numgen inc mod 3 2 drop").passing().
+		saying("for about 33.3% of new connections"),
+	unknownAt("the pod drops a tenth of what it sends", report.SegmentAnswer, "endpoint iptables-nft -A OUTPUT -p tcp "+
+		"-m conntrack --ctstate ESTABLISHED -m statistic --mode nth --every 10 --packet 9 -j DROP").passing().
+		saying("for about 10% of"),
+	unknownAt("the other node drops a tenth of the tunnel's packets", report.SegmentNetwork, "node2 iptables-nft -A INPUT "+
+		"-p udp --dport 8472 -m statistic --mode nth --every 10 --packet 9 -j DROP").passing().overVXLAN().
+		saying("for about 10% of"),
+	lostAt("one of two rules drops each connection", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
+		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -m statistic --mode nth --every 2 --packet 0 -j DROP",
+		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -j DROP"),
 	trap("healthy").overUDP().inBoth(),
 	trap("the node's address is the source of its routes").hostNetwork().overUDP().inBoth(),
 	trap("the process listens at the node's address").hostNetwork().overVXLAN().overUDP().inBoth().

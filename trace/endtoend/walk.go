@@ -60,6 +60,7 @@ func (c *Connection) passes(
 	var kept netfilter.Outcome
 	found := false
 	var bad *trouble
+	part := slices.ContainsFunc(res.Outcomes, func(o netfilter.Outcome) bool { return good(&o) || goesElsewhere(&o) })
 	for i := range res.Outcomes {
 		o := &res.Outcomes[i]
 		if good(o) {
@@ -69,8 +70,11 @@ func (c *Connection) passes(
 			continue
 		}
 		t := c.troubleOf(o)
-		if !o.Certain {
+		switch {
+		case !o.Certain:
 			t.doubt(o, res)
+		case part && !t.unknown:
+			t.ofShare(o)
 		}
 		if bad == nil || bad.unknown && !t.unknown {
 			bad = t
@@ -115,6 +119,28 @@ func (c *Connection) passes(
 		}
 	}
 	return kept, bad
+}
+
+// goesElsewhere tells whether a packet is not known to be lost.
+func goesElsewhere(o *netfilter.Outcome) bool {
+	switch o.End {
+	case netfilter.Sent, netfilter.Delivered, netfilter.Taken, netfilter.Lost:
+		return true
+	case netfilter.Dropped, netfilter.Rejected, netfilter.Filtered, netfilter.NoRoute:
+	}
+	return false
+}
+
+// ofShare says that a share of the packets alone comes to an end, as by the match statistic: a SYN is sent again, and
+// the connection may be made all the same.
+func (t *trouble) ofShare(o *netfilter.Outcome) {
+	const percent = 100
+	of := "new connections"
+	if turn := o.Packet.Turn; turn == netfilter.Later || turn == netfilter.Further {
+		of = "the packets"
+	}
+	t.unknown = true
+	t.message += fmt.Sprintf(", for about %.3g%% of %s", percent*o.P, of)
 }
 
 // doubt says that an outcome is not certain, and why, if its own rule is what is not known.

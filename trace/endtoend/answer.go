@@ -28,7 +28,8 @@ func (f *follower) answer() report.Segment {
 	if f.inPod != nil {
 		pod := f.podState()
 		place := podPlace(f.to.Pod)
-		res := f.inPod.walker.Answer(f.inPod.start, &f.inPod.end, "", netfilter.Options{})
+		f.inPod.answers = netfilter.Options{Bound: f.device()}
+		res := f.inPod.walker.Answer(f.inPod.start, &f.inPod.end, "", f.inPod.answers)
 		sent, bad := f.passes(pod, f.inPod.start.Packet.Family, &res, answered(f.inPod, netfilter.Sent))
 		bad = f.keptAnswer(pod, place, f.inPod, &res, bad)
 		if bad != nil {
@@ -96,7 +97,8 @@ func (f *follower) answerAtNode(by, out string) report.Segment {
 	if !f.sameNode() {
 		a := f.arrival
 		place := nodePlace(f.node.Name)
-		res := a.walker.Answer(a.start, &a.end, by, netfilter.Options{Enters: true})
+		a.answers = netfilter.Options{Enters: true, Bound: f.device()}
+		res := a.walker.Answer(a.start, &a.end, by, a.answers)
 		sent, bad := f.passes(f.node.State, a.start.Packet.Family, &res, answered(a, netfilter.Sent))
 		bad = f.keptAnswer(f.node.State, f.node.Name, a, &res, bad)
 		if bad != nil {
@@ -178,12 +180,13 @@ const theAnswer = "the answer: "
 // the answer as it has left the endpoint's node, if that is another one.
 func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segment {
 	const segment = report.SegmentAnswer
-	first := &passed{f.Walker(f.Client.State), f.Start, *f.end}
+	first := f.firstWalk()
 	want := netfilter.Sent
 	if f.Start.Hook == netfilter.Output {
 		want = netfilter.Delivered
 	}
-	res := first.walker.Answer(f.Start, f.end, in, netfilter.Options{Enters: in != ""})
+	first.answers = netfilter.Options{Enters: in != "", Bound: f.device()}
+	res := first.walker.Answer(f.Start, f.end, in, first.answers)
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
 	if want == netfilter.Sent {
 		bad = f.keptAnswer(f.Client.State, f.Client.Name, first, &res, bad)
@@ -231,7 +234,8 @@ func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segmen
 		}
 		dev = v.dev
 	}
-	res = f.fromPod.walker.Answer(f.fromPod.start, &f.fromPod.end, dev, netfilter.Options{Enters: true})
+	f.fromPod.answers = netfilter.Options{Enters: true}
+	res = f.fromPod.walker.Answer(f.fromPod.start, &f.fromPod.end, dev, f.fromPod.answers)
 	sent, bad = f.passes(pod, f.Start.Packet.Family, &res, answered(f.fromPod, netfilter.Delivered))
 	if bad == nil {
 		bad = f.goesOn(pod, f.fromPod, dev, &sent)

@@ -185,6 +185,16 @@ type passed struct {
 	walker *netfilter.Walker
 	start  netfilter.Start
 	end    netfilter.Outcome
+
+	answers netfilter.Options // of the walks of its answers
+}
+
+// device is the interface that the socket is bound to which takes the packet; "" for none.
+func (f *follower) device() string {
+	if f.socket == nil {
+		return ""
+	}
+	return f.socket.Device
 }
 
 // segments judges those behind the client's node, up to the first that is wrong.

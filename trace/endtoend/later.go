@@ -35,7 +35,9 @@ func (f *follower) goesOn(s *nodestate.State, p *passed, in string, answer *netf
 				return doubt
 			}
 			at = p.walker.Left(&o)
-			res = p.walker.Answer(p.start, &p.end, in, netfilter.Options{Left: &at, Further: true, Ending: ending, Enters: true})
+			further := p.answers
+			further.Left, further.Further, further.Ending, further.Enters = &at, true, ending, true
+			res = p.walker.Answer(p.start, &p.end, in, further)
 			o, bad = f.passes(s, family, &res, answered(p, answer.End))
 			if stops("a later packet of the endpoint", &o, bad) {
 				return doubt

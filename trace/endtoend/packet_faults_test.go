@@ -53,6 +53,22 @@ var packetFaults = []fault{
 	lostAt("one of two rules drops each connection", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
 		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -m statistic --mode nth --every 2 --packet 0 -j DROP",
 		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -j DROP"),
+	trap("the process listens by eth0 alone, and the route is by another interface",
+		append(secondInterface("endpoint", "node2"),
+			"endpoint ip route add 10.244.1.0/24 dev net1")...).listening("%eth0").inBoth(),
+	unknownAt("the process listens by eth0 alone, which has no route", report.SegmentAnswer,
+		append(secondInterface("endpoint", "node2"),
+			"endpoint ip route replace default via 10.99.0.1 dev net1")...).listening("%eth0"),
+	lostAnswer("the process listens by eth0 alone, which has no route at all",
+		append(secondInterface("endpoint", "node2"), "endpoint ip route del default",
+			"endpoint ip route add default via 10.99.0.1 dev net1")...).listening("%eth0").inIPv6(),
+	unknownAt("the process listens by eth0 alone, for which there is a routing rule", report.SegmentAnswer,
+		"endpoint ip rule add oif eth0 lookup 100", "endpoint ip route add blackhole default table 100").
+		listening("%eth0"),
+	unknownAt("the process listens by the link alone, and the route back is by the tunnel", report.SegmentAnswer).
+		hostNetwork().overVXLAN().listening("%eth0"),
+	trap("the process listens by the link alone").hostNetwork().listening("%eth0").inBoth(),
+	trap("the process listens by the link alone").hostNetwork().overUDP().listening("%eth0"),
 	trap("healthy").overUDP().inBoth(),
 	trap("the node's address is the source of its routes").hostNetwork().overUDP().inBoth(),
 	trap("the process listens at the node's address").hostNetwork().overVXLAN().overUDP().inBoth().

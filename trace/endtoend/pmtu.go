@@ -176,7 +176,7 @@ func (f *follower) sends() (size int, lines []string) {
 
 // firstWalk is the walk through the client's node.
 func (f *follower) firstWalk() *passed {
-	return &passed{f.Walker(f.Client.State), f.Start, *f.end}
+	return &passed{walker: f.Walker(f.Client.State), start: f.Start, end: *f.end}
 }
 
 // fromClient is how large the client's packets may be that leave its node, with how large the node takes them.

@@ -93,7 +93,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			"the pod sends from %s, and the path is judged for %s: give --from %s", end.Packet.Src, to.Src,
 			end.Packet.Src), nil
 	}
-	out := &passed{w, start, end}
+	out := &passed{walker: w, start: start, end: end}
 	v := &veth{
 		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
 		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, hopOf(&end.Packet)),
@@ -194,7 +194,7 @@ func (f *follower) endpointPod() report.Segment {
 	if bad != nil {
 		return bad.segment(PodDrops, segment, place, f.to.Node, enter("iptables-save"))
 	}
-	f.inPod = &passed{w, start, end}
+	f.inPod = &passed{walker: w, start: start, end: end}
 	at := netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)
 	s := f.listens(p.State, at, place, dev, p.Packets)
 	if at == f.to.At {

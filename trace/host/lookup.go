@@ -42,6 +42,7 @@ func (n *Network) Lookup(q Query) Lookup {
 	if !s.rules(rules, 0, true, "") {
 		s.add(candidate{route: Route{Type: RouteNone}})
 	}
+	s.onLink()
 	r := s.answer()
 	if dst.IsMulticast() && !dst.Is4() && zone == "" && f.routesKnown && !(r.Known && r.By.HasRule() && r.Unusable()) {
 		return Lookup{Route: Route{Type: RouteMulticast}, Known: true}
@@ -254,6 +255,10 @@ func (s *search) thrown(e *entry) {
 func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 	done, open := false, "" // open: the route by which the next rule may be asked
 	t.each(&s.q, func(e *entry, certain bool) bool {
+		left, ok := e.leavingBy(&s.q)
+		if !ok {
+			return false
+		}
 		end := certain
 		certain = certain && open == ""
 		reason := why
@@ -276,7 +281,7 @@ func (s *search) table(t *table, ru *rule, by Decision, why string) bool {
 			certain, reason = false, "the route \""+e.text()+"\" may be taken"
 		}
 		by.entry = e
-		c := candidate{route: e.route(), hops: e.hops, by: by, why: reason}
+		c := candidate{route: left.route(), hops: left.hops, by: by, why: reason}
 		if len(c.hops) < 2 {
 			c.hops = nil
 		}

@@ -91,8 +91,27 @@ func TestPolicyRouting(t *testing.T) {
 		{"iif lo, and it came in", hole, rule(`"iif":"lo"`), in, plain, ""},
 		{"oif of what came in", hole, rule(`"oif":"eth0"`), in, plain, ""},
 		{
-			"oif of a bound socket", hole, rule(`"oif":"eth0"`), with(out, func(q *Query) { q.Out = "eth0" }), blackhole,
-			"",
+			"oif of a bound socket", `{"dst":"default","gateway":"10.88.0.1","dev":"eth1","table":"100","flags":[]}`,
+			rule(`"oif":"eth1"`), with(out, func(q *Query) { q.Out = "eth1" }), "unicast eth1", "table 100: default via 10.88.0.1",
+		},
+		{ // taken to be on the link
+			"oif of a bound socket, and a route that refuses", hole, rule(`"oif":"eth0"`),
+			with(out, func(q *Query) { q.Out = "eth0" }), plain, "",
+		},
+		{
+			"a socket that is bound to an interface without a route", "", "", with(out, func(q *Query) { q.Out = "eth1" }),
+			"unicast eth1", "",
+		},
+		{
+			"of several next hops that of the socket's interface",
+			`{"dst":"192.0.2.0/24","nexthops":[{"gateway":"10.77.0.1","dev":"eth0","weight":1,"flags":[]},
+				{"gateway":"10.88.0.1","dev":"eth1","weight":1,"flags":[]}],"flags":[]}`, "",
+			with(out, func(q *Query) { q.Out = "eth1" }), "unicast eth1", "192.0.2.0/24",
+		},
+		{
+			"a socket of IPv6 that is bound to an interface without a route",
+			`{"dst":"2001:db8::/64","gateway":"fd00:77::1","dev":"eth0","flags":[],"pref":"medium"}`, "",
+			Query{Dst: ip("2001:db8::1"), Src: ip("fd00:77::11"), Local: true, Out: "eth1"}, "none", "",
 		},
 		{"mark", hole, rule(`"fwmark":"0x10","fwmask":"0xf0"`), with(in, func(q *Query) { q.Mark = 0x1f }), blackhole, ""},
 		{"mark, not known", hole, rule(`"fwmark":"0x10"`), with(in, func(q *Query) { q.AnyMark = true }), "?", "fwmark 0x10"},

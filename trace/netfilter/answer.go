@@ -116,7 +116,7 @@ func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 		from.Packet.Turn = Further
 	}
 	if o.End == Delivered {
-		from.Hook, from.Packet.In = Output, ""
+		from.Hook, from.Packet.In, from.Packet.Bound = Output, "", opt.Bound
 	}
 	return w.behind(from, &s, o, opt)
 }

@@ -96,9 +96,10 @@ type Packet struct {
 	SNATBy    Ref  // the rule that settled SNAT, likewise
 	// SNATPorts is how many source ports the rule that settled SNAT leaves the kernel to choose from; 0: it names none.
 	SNATPorts uint16
-	Local     bool // the socket is local: the packet came through OUTPUT
-	AnyTOS    bool // a rule has changed the TOS, which is 0 before
-	Clamped   bool // a rule may have made the segments that the other end sends smaller (TCPMSS)
+	Local     bool   // the socket is local: the packet came through OUTPUT
+	Bound     string // the interface that its socket is bound to, of what a local process sends; "" for none
+	AnyTOS    bool   // a rule has changed the TOS, which is 0 before
+	Clamped   bool   // a rule may have made the segments that the other end sends smaller (TCPMSS)
 
 	route routed // the route that the packet has since it was looked up last
 

@@ -139,7 +139,7 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 func query(p *Packet) host.Query {
 	q := host.Query{
 		Dst: p.Dst, Src: p.Src, Local: p.Local, Mark: p.Mark, AnyTOS: p.AnyTOS, Proto: p.Proto, SrcPort: p.SrcPort,
-		DstPort: p.DstPort, AnyUID: p.Local,
+		DstPort: p.DstPort, AnyUID: p.Local, Out: p.Bound,
 	}
 	if p.In != UnknownIface && !p.Local {
 		q.In = p.In
@@ -282,7 +282,7 @@ func (w *Walker) output(b branch, out []branch) []branch {
 		return w.take(Output, b, w.host.Lookup(with), out)
 	}
 	first := sourceQuery(p.Proto, netip.AddrPortFrom(p.Dst, p.DstPort))
-	first.Mark = p.Mark
+	first.Mark, first.Out = p.Mark, p.Bound
 	r := w.host.Lookup(first)
 	switch {
 	case p.Family == IPv6 && (!r.Known || !r.Unusable()):

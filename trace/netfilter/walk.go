@@ -60,6 +60,8 @@ type Options struct {
 	Left    *Left
 	Further bool
 	Ending  Ending
+	// Bound is the interface that the socket is bound to which answers; "" for none.
+	Bound string
 	// Watch are chains of which the Result says whether the packet came to one of them.
 	Watch map[*Chain]bool
 	// Steps records the rules that applied.

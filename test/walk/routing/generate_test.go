@@ -198,6 +198,11 @@ func (w *world) query() host.Query {
 				q.Src = netip.IPv6Unspecified()
 			}
 		}
+		// A socket that is bound to an interface. Of IPv6 the question is as from one only where it has no source
+		// (ip6_route_output_flags in net/ipv6/route.c).
+		if w.one(4) && (!w.v6 || q.Src.IsUnspecified()) {
+			q.Out = w.pick(devs...)
+		}
 		return q
 	}
 	q.In = w.pick(devs...)

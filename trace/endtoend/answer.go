@@ -49,14 +49,14 @@ func (f *follower) answer() report.Segment {
 				s.Message = theAnswer + s.Message
 				return s
 			}
-			return f.answerAtNode(cmp.Or(in, by), p.Out)
+			return f.answerAtNode(cmp.Or(in, by), p.Out, p)
 		})
 	}
 	if f.arrival.end.End != netfilter.Delivered {
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
 			"the pod's return route was not read")
 	}
-	return f.answerAtNode(by, "")
+	return f.answerAtNode(by, "", nil)
 }
 
 // otherSource tells whether a datagram that answers comes from another address than the one that was asked, so that no
@@ -92,12 +92,13 @@ func (f *follower) otherSource() (s report.Segment, other bool) {
 }
 
 // answerAtNode judges the answer from the endpoint's node on, to which it comes by an interface. out is that by which
-// the endpoint's pod has sent it; "" where it has the node's network namespace.
-func (f *follower) answerAtNode(by, out string) report.Segment {
+// the endpoint's pod has sent it; "" where it has the node's network namespace. was is the answer as the pod has sent
+// it.
+func (f *follower) answerAtNode(by, out string, was *netfilter.Packet) report.Segment {
 	if !f.sameNode() {
 		a := f.arrival
 		place := nodePlace(f.node.Name)
-		a.answers = netfilter.Options{Enters: true, Bound: f.device()}
+		a.answers = netfilter.Options{Enters: true, Bound: f.device(), Was: was}
 		res := a.walker.Answer(a.start, &a.end, by, a.answers)
 		sent, bad := f.passes(f.node.State, a.start.Packet.Family, &res, answered(a, netfilter.Sent))
 		bad = f.keptAnswer(f.node.State, f.node.Name, a, &res, bad)
@@ -116,7 +117,7 @@ func (f *follower) answerAtNode(by, out string) report.Segment {
 	if s, lost := f.answerHops(out); lost {
 		return s
 	}
-	return f.backAtClient(in, nil)
+	return f.backAtClient(in, nil, was)
 }
 
 // answerLeaves judges the answer from where it leaves the endpoint's node on. out is the interface by which the
@@ -138,7 +139,7 @@ func (f *follower) answerLeaves(p *netfilter.Packet, out string) report.Segment 
 	if s, lost := f.answerHops(cmp.Or(out, p.Out)); lost {
 		return s
 	}
-	return f.backAtClient(in, p)
+	return f.backAtClient(in, p, p)
 }
 
 // keptAnswer is what stands against an answer that a namespace gives to its own sockets, which know nothing of the
@@ -177,15 +178,16 @@ func (f *follower) lostAt(t *trouble, s *nodestate.State, place string) report.S
 const theAnswer = "the answer: "
 
 // backAtClient walks the answer through the client's node, which it comes to by in, and into the client's pod. back is
-// the answer as it has left the endpoint's node, if that is another one.
-func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segment {
+// the answer as it has left the endpoint's node, if that is another one; was is that, or as it has left the endpoint's
+// pod.
+func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.Segment {
 	const segment = report.SegmentAnswer
 	first := f.firstWalk()
 	want := netfilter.Sent
 	if f.Start.Hook == netfilter.Output {
 		want = netfilter.Delivered
 	}
-	first.answers = netfilter.Options{Enters: in != "", Bound: f.device()}
+	first.answers = netfilter.Options{Enters: in != "", Bound: f.device(), Was: was}
 	res := first.walker.Answer(f.Start, f.end, in, first.answers)
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
 	if want == netfilter.Sent {
@@ -234,7 +236,8 @@ func (f *follower) backAtClient(in string, back *netfilter.Packet) report.Segmen
 		}
 		dev = v.dev
 	}
-	f.fromPod.answers = netfilter.Options{Enters: true}
+	was = &netfilter.Packet{TOS: sent.Packet.TOS, AnyTOS: sent.Packet.AnyTOS}
+	f.fromPod.answers = netfilter.Options{Enters: true, Was: was}
 	res = f.fromPod.walker.Answer(f.fromPod.start, &f.fromPod.end, dev, f.fromPod.answers)
 	sent, bad = f.passes(pod, f.Start.Packet.Family, &res, answered(f.fromPod, netfilter.Delivered))
 	if bad == nil {

@@ -82,6 +82,8 @@ type Connection struct {
 // Segments follows the connection. judged is the segment of the client's node, which the caller has judged; where the
 // packet ends there, or does not leave the client's pod, it is the last one.
 func (c *Connection) Segments(judged *report.Segment) []report.Segment {
+	own := *c // Start gets what the client's pod makes of the packet
+	c = &own
 	segments := []report.Segment{*judged}
 	var out *passed
 	if !c.Outside {
@@ -91,6 +93,9 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 		if first.Verdict == report.SegmentWrong {
 			MarkLost(segments)
 			return segments
+		}
+		if out != nil {
+			segments[1] = c.withTOS(judged, &out.end.Packet)
 		}
 	}
 	w := c.Walker(c.Client.State)

@@ -18,10 +18,18 @@ type envelope struct {
 	port  uint16     // to which they go; 0 for a protocol without ports
 	src   netip.Addr // from which; the zero Addr where the route decides
 	mark  uint32
+	tos   uint8  // as ip -d link has it: 1 is that of the packet inside
 	adds  int    // bytes to a packet
 	ttl   uint8  // of the outer packets; 0 where it is not set
 	via   string // the interface that they have to leave by; "" for that of the route
 }
+
+// Of a tunnel's TOS, inherit is the value that stands for that of the packet inside (vxlan_xmit_one in
+// drivers/net/vxlan/vxlan_core.c, ip_tunnel_xmit in net/ipv4/ip_tunnel.c), and dscp what is not of ECN.
+const (
+	inherit = 1
+	dscp    = 0xfc
+)
 
 // to is where outer packets go, for people.
 func (e *envelope) to(end netip.Addr) string {
@@ -46,7 +54,11 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	}
 	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
 		Family: family, Proto: e.proto, Src: src, Dst: end, DstPort: e.port, Mark: e.mark,
+		TOS: e.tos & dscp,
 	}}
+	if e.tos == inherit {
+		start.Packet.KeepTOS(x.of)
+	}
 	res := x.Walker(x.from.State).Walk(start, netfilter.Options{})
 	sent, bad := x.passes(x.from.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Sent && o.Packet.Dst == end && o.Packet.DstPort == e.port
@@ -88,6 +100,7 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 	}
 	in := x.to.Host.DevOf(end)
 	arrival = netfilter.Packet{Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: in}
+	arrival.KeepTOS(sent)
 	if s, dead := lifeless(x.from, by.out, place); dead {
 		return arrival, s, false
 	}

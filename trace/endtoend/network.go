@@ -28,13 +28,14 @@ type crossing struct {
 	mark     uint32 // the packet's, which the outer packet of most tunnels keeps
 	proto    uint8
 	port     uint16
+	of       *netfilter.Packet // the packet itself
 }
 
 // cross is a packet that has left one node for another one; port is that by which a question for its way is asked.
 func (c *Connection) cross(from, to *Node, p *netfilter.Packet, port uint16) *crossing {
 	return &crossing{
 		Connection: c, from: from, to: to, out: p.Out, hop: hopOf(p), src: p.Src, dst: p.Dst, mark: p.Mark, proto: p.Proto,
-		port: port,
+		port: port, of: p,
 	}
 }
 

@@ -182,6 +182,7 @@ func (f *follower) endpointPod() report.Segment {
 	}
 	start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
 		Family: from.Family, Proto: from.Proto, Src: from.Src, Dst: from.Dst, DstPort: from.DstPort, In: dev,
+		TOS: from.TOS, AnyTOS: from.AnyTOS,
 	}}
 	w := f.Walker(p.State)
 	res := w.Walk(start, netfilter.Options{Enters: true})

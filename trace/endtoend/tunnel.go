@@ -115,7 +115,9 @@ func ipHeader(a netip.Addr) int {
 // envelope is what an interface puts a packet into. The outer packet keeps the mark of the inner one (iptunnel_xmit in
 // net/ipv4/ip_tunnel_core.c scrubs it only between namespaces).
 func (f *form) envelope(x *crossing, t *host.Tunnel) *envelope {
-	e := &envelope{name: f.name, proto: f.proto, port: t.Port, src: t.Local, mark: x.mark, adds: f.adds, ttl: t.TTL}
+	e := &envelope{
+		name: f.name, proto: f.proto, port: t.Port, src: t.Local, mark: x.mark, tos: t.TOS, adds: f.adds, ttl: t.TTL,
+	}
 	switch {
 	case t.Kind == "geneve":
 		e.name = fmt.Sprintf("Geneve %d", t.ID)

@@ -62,7 +62,7 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return s, in
 	}
 	e := &envelope{
-		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: x.mark,
+		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: x.mark, tos: v.TOS,
 		adds: vxlanOverhead(end), via: to.Via,
 	}
 	arrival, s, ok := x.outer(place, e, end)

@@ -18,6 +18,7 @@ type Tunnel struct {
 	Port          uint16     // of Geneve: that of UDP, to which the outer packets go
 	InKey, OutKey string     // of GRE, as ip prints them; "" for none
 	TTL           uint8      // of the outer packets; 0 where it is the inner one's, or the kernel's default
+	TOS           uint8      // of the outer packets, as that of [VXLAN]
 	// External: where packets go is decided by whoever sends them (routes that encapsulate, BPF).
 	External bool
 	// InSum, OutSum, InSeq, OutSeq: of GRE, packets that come in have to have a checksum or a number, and have one that
@@ -41,6 +42,7 @@ type tunnelData struct {
 	InKey    string          `json:"ikey"`
 	OutKey   string          `json:"okey"`
 	TTL      json.RawMessage `json:"ttl"` // a number, or a word
+	TOS      json.RawMessage `json:"tos"`
 	External bool            `json:"external"`
 	InSum    bool            `json:"icsum"`
 	OutSum   bool            `json:"ocsum"`
@@ -62,7 +64,7 @@ func (n *Network) readEncapsulation(list []ipTunnel) {
 		}
 		t := Tunnel{
 			Kind: kind, Local: someAddr(d.Local), Remote: someAddr(d.Remote, d.Remote6), ID: d.ID, Port: d.Port,
-			InKey: strings.Clone(d.InKey), OutKey: strings.Clone(d.OutKey), External: d.External,
+			InKey: strings.Clone(d.InKey), OutKey: strings.Clone(d.OutKey), TOS: tunnelTOS(d.TOS), External: d.External,
 			InSum: d.InSum, OutSum: d.OutSum, InSeq: d.InSeq, OutSeq: d.OutSeq, NoSum6: d.Zero6TX, WithoutSum6: d.Zero6RX,
 		}
 		if ttl, err := strconv.ParseUint(string(d.TTL), 10, 8); err == nil {

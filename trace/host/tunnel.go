@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // VXLAN is what ip -d link tells of a VXLAN interface.
@@ -18,6 +20,7 @@ type VXLAN struct {
 	// Remote is where frames go that no entry of the forwarding table is for, an address or a group; zero for none.
 	Remote netip.Addr
 	Lower  string // the interface that it is bound to; "" for none
+	TOS    uint8  // of the outer packets, without the bits of ECN; 1 where it is the inner one's
 	// External: where a frame goes is decided by whoever sends it (lightweight tunnels, BPF), and not by the table.
 	External bool
 	// Proxy: the kernel answers questions for neighbours itself, by the table of neighbours.
@@ -61,29 +64,31 @@ func (n *Network) readVXLANs(list []ipTunnel) {
 	n.vxlans = map[string]VXLAN{}
 	for i := range list {
 		var d struct {
-			ID       *uint32 `json:"id"`
-			Port     uint16  `json:"port"`
-			Local    string  `json:"local"`
-			Local6   string  `json:"local6"`
-			Remote   string  `json:"remote"`
-			Remote6  string  `json:"remote6"`
-			Group    string  `json:"group"`
-			Group6   string  `json:"group6"`
-			Link     string  `json:"link"`
-			External bool    `json:"external"`
-			Proxy    bool    `json:"proxy"`
-			GBP      bool    `json:"gbp"`
-			GPE      bool    `json:"gpe"`
-			Zero6TX  bool    `json:"udp_zero_csum6_tx"`
-			Zero6RX  bool    `json:"udp_zero_csum6_rx"`
-			RemoteTX bool    `json:"remcsum_tx"`
-			RemoteRX bool    `json:"remcsum_rx"`
+			ID      *uint32 `json:"id"`
+			Port    uint16  `json:"port"`
+			Local   string  `json:"local"`
+			Local6  string  `json:"local6"`
+			Remote  string  `json:"remote"`
+			Remote6 string  `json:"remote6"`
+			Group   string  `json:"group"`
+			Group6  string  `json:"group6"`
+			Link    string  `json:"link"`
+
+			TOS      json.RawMessage `json:"tos"`
+			External bool            `json:"external"`
+			Proxy    bool            `json:"proxy"`
+			GBP      bool            `json:"gbp"`
+			GPE      bool            `json:"gpe"`
+			Zero6TX  bool            `json:"udp_zero_csum6_tx"`
+			Zero6RX  bool            `json:"udp_zero_csum6_rx"`
+			RemoteTX bool            `json:"remcsum_tx"`
+			RemoteRX bool            `json:"remcsum_rx"`
 		}
 		if list[i].Info.Kind != "vxlan" || json.Unmarshal(list[i].Info.Data, &d) != nil {
 			continue
 		}
 		v := VXLAN{
-			Port: d.Port, Lower: d.Link, External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE,
+			Port: d.Port, Lower: d.Link, TOS: tunnelTOS(d.TOS), External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE,
 			NoSum6: d.Zero6TX, WithoutSum6: d.Zero6RX, RemoteSum: d.RemoteTX, TakesRemoteSum: d.RemoteRX,
 		}
 		if d.ID != nil {
@@ -92,6 +97,19 @@ func (n *Network) readVXLANs(list []ipTunnel) {
 		v.Local, v.Remote = firstAddr(d.Local, d.Local6), firstAddr(d.Remote, d.Remote6, d.Group, d.Group6)
 		n.vxlans[list[i].Name] = v
 	}
+}
+
+// tunnelTOS reads a tunnel's TOS, which ip prints as a text also in JSON: of a number, or a word. 0 where there is none.
+func tunnelTOS(value json.RawMessage) uint8 {
+	text := strings.Trim(string(value), `"`)
+	if text == "inherit" {
+		return 1
+	}
+	n, err := strconv.ParseUint(text, 0, 8)
+	if err != nil {
+		return 0
+	}
+	return uint8(n)
 }
 
 // firstAddr returns the first of some texts that is an address.

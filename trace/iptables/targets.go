@@ -95,8 +95,22 @@ func stripOptions(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 	return nil, true
 }
 
-// tos is of targets that change the TOS byte: rules of routing may ask for it.
-func tos(*ruleSpec, []option) (netfilter.Op, bool) { return op.ChangeTOS, true }
+// tos is of targets that change the TOS byte, DSCP and TOS (net/netfilter/xt_DSCP.c): rules may ask for it. A value
+// that is not read is any.
+func tos(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
+	if len(opts) != 1 {
+		return op.ChangeTOS, true
+	}
+	arg, _ := opts[0].arg()
+	value, mask, ok := valueMask(arg)
+	switch {
+	case ok && opts[0].name == "--set-dscp" && value < 1<<6:
+		return op.SetTOS(uint8(value<<2), 0xfc), true
+	case ok && opts[0].name == "--set-tos" && value <= 0xff:
+		return op.SetTOS(uint8(value), uint8(mask)), true //nolint:gosec // the byte alone
+	}
+	return op.ChangeTOS, true
+}
 
 // offload is FLOWOFFLOAD, which OpenWrt adds to the kernel (xt_FLOWOFFLOAD.c): it goes on in any case.
 func offload(*ruleSpec, []option) (netfilter.Op, bool) {

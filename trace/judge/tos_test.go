@@ -23,8 +23,9 @@ func TestRoutesByATOSThatARuleSets(t *testing.T) {
 	}{
 		{"no rule for it", "", "-p tcp -j TOS --set-tos 0x10/0x3f", report.Match},
 		{"nothing sets it", byTOS, "", report.Match},
-		{"TOS", byTOS, "-p tcp -j TOS --set-tos 0x10/0x3f", report.Unknown},
-		{"DSCP", byTOS, "-p tcp -j DSCP --set-dscp 0x04", report.Unknown},
+		{"TOS", byTOS, "-p tcp -j TOS --set-tos 0x10/0x3f", report.Mismatch},
+		{"DSCP", byTOS, "-p tcp -j DSCP --set-dscp 0x04", report.Mismatch},
+		{"another DSCP", byTOS, "-p tcp -j DSCP --set-dscp 0x05", report.Match},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := openCaptured(t, base(""))

@@ -115,6 +115,9 @@ func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	if opt.Further {
 		from.Packet.Turn = Further
 	}
+	if opt.Was != nil {
+		from.Packet.KeepTOS(opt.Was)
+	}
 	if o.End == Delivered {
 		from.Hook, from.Packet.In, from.Packet.Bound = Output, "", opt.Bound
 	}

@@ -98,7 +98,8 @@ type Packet struct {
 	SNATPorts uint16
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	Bound     string // the interface that its socket is bound to, of what a local process sends; "" for none
-	AnyTOS    bool   // a rule has changed the TOS, which is 0 before
+	TOS       uint8  // the TOS byte, or traffic class, without the bits of ECN: 0 unless a rule or a tunnel has set another
+	AnyTOS    bool   // a rule has changed the TOS to a value that is not followed
 	Clamped   bool   // a rule may have made the segments that the other end sends smaller (TCPMSS)
 
 	route routed // the route that the packet has since it was looked up last

@@ -138,8 +138,8 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 // (ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c).
 func query(p *Packet) host.Query {
 	q := host.Query{
-		Dst: p.Dst, Src: p.Src, Local: p.Local, Mark: p.Mark, AnyTOS: p.AnyTOS, Proto: p.Proto, SrcPort: p.SrcPort,
-		DstPort: p.DstPort, AnyUID: p.Local, Out: p.Bound,
+		Dst: p.Dst, Src: p.Src, Local: p.Local, Mark: p.Mark, TOS: p.TOS, AnyTOS: p.AnyTOS, Proto: p.Proto,
+		SrcPort: p.SrcPort, DstPort: p.DstPort, AnyUID: p.Local, Out: p.Bound,
 	}
 	if p.In != UnknownIface && !p.Local {
 		q.In = p.In
@@ -282,7 +282,7 @@ func (w *Walker) output(b branch, out []branch) []branch {
 		return w.take(Output, b, w.host.Lookup(with), out)
 	}
 	first := sourceQuery(p.Proto, netip.AddrPortFrom(p.Dst, p.DstPort))
-	first.Mark, first.Out = p.Mark, p.Bound
+	first.Mark, first.Out, first.TOS, first.AnyTOS = p.Mark, p.Bound, p.TOS, p.AnyTOS
 	r := w.host.Lookup(first)
 	switch {
 	case p.Family == IPv6 && (!r.Known || !r.Unusable()):
@@ -335,7 +335,7 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 	route := slices.ContainsFunc(s.chains, func(c *Chain) bool { return c.Base.Type == TypeRoute })
 	changed := func(p *Packet) bool {
 		return p.Dst != before.Dst ||
-			route && (p.Mark != before.Mark || p.Src != before.Src || p.AnyTOS != before.AnyTOS)
+			route && (p.Mark != before.Mark || p.Src != before.Src || !p.SameTOS(before))
 	}
 	if !slices.ContainsFunc(bs[from:], func(b branch) bool { return changed(&b.pkt) }) {
 		return bs

@@ -60,6 +60,9 @@ type Options struct {
 	Left    *Left
 	Further bool
 	Ending  Ending
+	// Was is an answer that comes in as it has left another network namespace: it keeps its TOS. nil: it has that of a
+	// socket without any.
+	Was *Packet
 	// Bound is the interface that the socket is bound to which answers; "" for none.
 	Bound string
 	// Watch are chains of which the Result says whether the packet came to one of them.

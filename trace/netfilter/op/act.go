@@ -60,4 +60,16 @@ var Clamp = Action(func(c *netfilter.Context) { c.Packet.Clamped = true })
 
 // ChangeTOS is of rules that change the TOS byte, or the traffic class, to a value that is not followed: rules and
 // routes that ask for one are uncertain behind it.
-var ChangeTOS = Action(func(c *netfilter.Context) { c.Packet.AnyTOS = true })
+var ChangeTOS = Action(func(c *netfilter.Context) { c.Packet.TOS, c.Packet.AnyTOS = 0, true })
+
+// SetTOS is of rules that give bits of it, or of the traffic class, a value: those of the mask are cleared, and those of
+// the value turned (tos_tg in net/netfilter/xt_DSCP.c).
+func SetTOS(value, mask uint8) Action {
+	const dscp = 0xfc // the others are of ECN
+	value, mask = value&dscp, mask&dscp
+	return func(c *netfilter.Context) {
+		if p := c.Packet; !p.AnyTOS || mask == dscp { // else the other bits are still not known
+			p.TOS, p.AnyTOS = p.TOS&^mask^value, false
+		}
+	}
+}

@@ -48,7 +48,7 @@ func RouteBack(c *netfilter.Context, b Back) Truth {
 		return Yes
 	}
 	// Whether the protocol is looked up depends on the kernel's version.
-	q := host.Query{Dst: p.Src, Src: p.Dst, In: "lo", AnyTOS: p.AnyTOS}
+	q := host.Query{Dst: p.Src, Src: p.Dst, In: "lo", TOS: p.TOS, AnyTOS: p.AnyTOS}
 	if b.Mark {
 		q.Mark = p.Mark
 	}
@@ -82,7 +82,7 @@ func RouteDevs(c *netfilter.Context, r RouteTo) (devs []string, known bool) {
 	if !p.Src.IsValid() || !p.Dst.IsValid() || netfilter.IsUnknown(r.In) {
 		return nil, false
 	}
-	q := host.Query{Dst: p.Dst, Src: p.Src, In: r.In, AnyTOS: p.AnyTOS}
+	q := host.Query{Dst: p.Dst, Src: p.Src, In: r.In, TOS: p.TOS, AnyTOS: p.AnyTOS}
 	if r.Source {
 		q.Dst, q.Src = q.Src, q.Dst
 	}

@@ -89,11 +89,11 @@ func MSS(c *netfilter.Context) Bounds {
 func DataOffset(*netfilter.Context) Bounds { return Bounds{leastWords, allWords} }
 
 // TOS is the TOS byte, or the traffic class, without the bits of ECN, which hosts set by their own settings: it is 0
-// until a rule changes it, as for the lookup of routes.
+// until a rule or a tunnel sets another one, as for the lookup of routes.
 func TOS(c *netfilter.Context) (value, unknown uint8) {
 	const ecn = 3
 	if c.Packet.AnyTOS {
 		return 0, 0xff
 	}
-	return 0, ecn
+	return c.Packet.TOS, ecn
 }

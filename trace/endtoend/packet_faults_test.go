@@ -119,6 +119,12 @@ var packetFaults = []fault{
 		"node2 iptables-nft -A INPUT -p udp --dport 8472 -m dscp ! --dscp 4 -j DROP")...).overVXLAN(),
 	trap("the tunnel does not inherit the client's TOS", "client iptables-nft -t mangle -A OUTPUT -j DSCP --set-dscp 4",
 		"node2 iptables-nft -A INPUT -p udp --dport 8472 -m dscp --dscp 4 -j DROP").overVXLAN(),
+	trap("the client's pod has a table for its second interface, as the plugin sbr makes it",
+		append(secondInterface("client", "node1"), "client ip rule add from 10.99.0.5 lookup 100",
+			"client ip route add default via 10.99.0.1 dev net1 table 100")...),
+	lostAt("the client's pod has a table for its own address, without a route", report.SegmentClientPod,
+		endtoend.PodNoRoute, "client ip rule add from 10.244.1.5 lookup 100",
+		"client ip route add blackhole default table 100"),
 	trap("healthy").overUDP().inBoth(),
 	trap("the node's address is the source of its routes").hostNetwork().overUDP().inBoth(),
 	trap("the process listens at the node's address").hostNetwork().overVXLAN().overUDP().inBoth().

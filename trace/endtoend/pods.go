@@ -46,11 +46,16 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	}
 	to := &c.Start.Packet
 	from := netfilter.SourceFor(p.Host, to.Proto, netip.AddrPortFrom(to.Dst, to.DstPort))
-	r, known, why := p.Host.Route(to.Dst)
+	// The route is looked up before the socket has a source, so that rules which ask for one do not apply. IPv6 looks up
+	// again with one where there is none (ip6_dst_lookup_tail in net/ipv6/ip6_output.c).
+	r := netfilter.SourceRoute(p.Host, to.Proto, netip.AddrPortFrom(to.Dst, to.DstPort))
+	if r.Known && r.Unusable() && !to.Dst.Is4() {
+		r = p.Host.Lookup(host.Query{Dst: to.Dst, AnyMark: true, AnyUID: true})
+	}
 	lack, notRead := c.unread(p.State, to.Family, byRoutes)
 	switch {
-	case !known:
-		return unknown(segment, place, c.Client.Name, get, "the pod's route to %s is not known: %s", to.Dst, why), nil
+	case !r.Known:
+		return unknown(segment, place, c.Client.Name, get, "the pod's route to %s is not known: %s", to.Dst, r.Why), nil
 	case r.Unusable() && lack != nil:
 		return unknown(segment, place, c.Client.Name, enter(lack.command), "%s", notRead), nil
 	case r.Unusable():

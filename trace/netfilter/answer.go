@@ -120,8 +120,21 @@ func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	}
 	if o.End == Delivered {
 		from.Hook, from.Packet.In, from.Packet.Bound = Output, "", opt.Bound
+		from.Packet.Mark = w.answerMark(o)
 	}
 	return w.behind(from, &s, o, opt)
+}
+
+// answerMark is the mark of what a local socket sends on a connection: none, or by tcp_fwmark_accept that of the first
+// packet (inet_request_mark in include/net/inet_sock.h). The setting is that of IPv6, too.
+func (w *Walker) answerMark(o *Outcome) uint32 {
+	if o.End != Delivered || o.Packet.Proto != TCP || o.Packet.Mark == 0 {
+		return 0
+	}
+	if v, collected := w.host.Sysctl("net/ipv4/tcp_fwmark_accept"); !collected || v == "0" {
+		return 0
+	}
+	return o.Packet.Mark
 }
 
 // Follow follows a later packet of the connection that the first packet from s has made with an outcome o. It is right

@@ -54,7 +54,7 @@ const mostLeft = 8
 // walk for each class of packets only. Answers come in by the interface in, and have to leave by the interface to,
 // unless that is "" or UnknownIface. The Outcomes of other results stay as they are.
 func (w *Walker) Passes(s Start, o *Outcome, in, to string) (p Passed) {
-	if o.Packet.Untracked || o.Packet.Virtual.IsValid() {
+	if o.Packet.Untracked || o.Packet.Virtual.IsValid() || w.answerMark(o) != 0 {
 		return p
 	}
 	first := w.Left(o)

@@ -84,6 +84,7 @@ type Connection struct {
 func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 	own := *c // Start gets what the client's pod makes of the packet
 	c = &own
+	c.Start.Packet.Ports = c.clientPorts()
 	segments := []report.Segment{*judged}
 	var out *passed
 	if !c.Outside {

@@ -18,10 +18,11 @@ type envelope struct {
 	port  uint16     // to which they go; 0 for a protocol without ports
 	src   netip.Addr // from which; the zero Addr where the route decides
 	mark  uint32
-	tos   uint8  // as ip -d link has it: 1 is that of the packet inside
-	adds  int    // bytes to a packet
-	ttl   uint8  // of the outer packets; 0 where it is not set
-	via   string // the interface that they have to leave by; "" for that of the route
+	ports netfilter.PortRange // from which; the zero PortRange where that is not known
+	tos   uint8               // as ip -d link has it: 1 is that of the packet inside
+	adds  int                 // bytes to a packet
+	ttl   uint8               // of the outer packets; 0 where it is not set
+	via   string              // the interface that they have to leave by; "" for that of the route
 }
 
 // Of a tunnel's TOS, inherit is the value that stands for that of the packet inside (vxlan_xmit_one in
@@ -54,7 +55,7 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	}
 	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
 		Family: family, Proto: e.proto, Src: src, Dst: end, DstPort: e.port, Mark: e.mark,
-		TOS: e.tos & dscp,
+		TOS: e.tos & dscp, Ports: e.ports,
 	}}
 	if e.tos == inherit {
 		start.Packet.KeepTOS(x.of)
@@ -99,7 +100,9 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
 	}
 	in := x.to.Host.DevOf(end)
-	arrival = netfilter.Packet{Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: in}
+	arrival = netfilter.Packet{
+		Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: in, Ports: portsAfter(sent),
+	}
 	arrival.KeepTOS(sent)
 	if s, dead := lifeless(x.from, by.out, place); dead {
 		return arrival, s, false

@@ -21,7 +21,7 @@ func (f *follower) arrive(in string) {
 	f.arrival = &passed{walker: f.Walker(f.node.State), start: netfilter.Start{
 		Hook: netfilter.Prerouting, Packet: netfilter.Packet{
 			Family: p.Family, Proto: p.Proto, Src: p.Src, Dst: p.Dst, DstPort: p.DstPort, In: in,
-			TOS: p.TOS, AnyTOS: p.AnyTOS,
+			TOS: p.TOS, AnyTOS: p.AnyTOS, Ports: portsAfter(p),
 		},
 	}}
 }

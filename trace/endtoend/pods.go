@@ -68,6 +68,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	w := c.Walker(p.State)
 	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
 		Family: to.Family, Proto: to.Proto, Src: from, Dst: to.Dst, DstPort: to.DstPort,
+		Ports: c.clientPorts(),
 	}}
 	res := w.Walk(start, netfilter.Options{})
 	end, bad := c.passes(p.State, to.Family, &res, func(o *netfilter.Outcome) bool {
@@ -187,7 +188,7 @@ func (f *follower) endpointPod() report.Segment {
 	}
 	start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
 		Family: from.Family, Proto: from.Proto, Src: from.Src, Dst: from.Dst, DstPort: from.DstPort, In: dev,
-		TOS: from.TOS, AnyTOS: from.AnyTOS,
+		TOS: from.TOS, AnyTOS: from.AnyTOS, Ports: portsAfter(from),
 	}}
 	w := f.Walker(p.State)
 	res := w.Walk(start, netfilter.Options{Enters: true})

@@ -63,7 +63,8 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 	}
 	e := &envelope{
 		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: x.mark, tos: v.TOS,
-		adds: vxlanOverhead(end), via: to.Via,
+		ports: outerPorts(x.from.Host, &v),
+		adds:  vxlanOverhead(end), via: to.Via,
 	}
 	arrival, s, ok := x.outer(place, e, end)
 	if !ok {

@@ -20,7 +20,10 @@ type VXLAN struct {
 	// Remote is where frames go that no entry of the forwarding table is for, an address or a group; zero for none.
 	Remote netip.Addr
 	Lower  string // the interface that it is bound to; "" for none
-	TOS    uint8  // of the outer packets, without the bits of ECN; 1 where it is the inner one's
+	// FirstPort and LastPort are those that the outer packets' source ports are of; 0 where they are the node's own
+	// (LocalPorts).
+	FirstPort, LastPort uint16
+	TOS                 uint8 // of the outer packets, without the bits of ECN; 1 where it is the inner one's
 	// External: where a frame goes is decided by whoever sends it (lightweight tunnels, BPF), and not by the table.
 	External bool
 	// Proxy: the kernel answers questions for neighbours itself, by the table of neighbours.
@@ -74,21 +77,26 @@ func (n *Network) readVXLANs(list []ipTunnel) {
 			Group6  string  `json:"group6"`
 			Link    string  `json:"link"`
 
-			TOS      json.RawMessage `json:"tos"`
-			External bool            `json:"external"`
-			Proxy    bool            `json:"proxy"`
-			GBP      bool            `json:"gbp"`
-			GPE      bool            `json:"gpe"`
-			Zero6TX  bool            `json:"udp_zero_csum6_tx"`
-			Zero6RX  bool            `json:"udp_zero_csum6_rx"`
-			RemoteTX bool            `json:"remcsum_tx"`
-			RemoteRX bool            `json:"remcsum_rx"`
+			TOS   json.RawMessage `json:"tos"`
+			Ports struct {
+				Low  uint16 `json:"low"`
+				High uint16 `json:"high"`
+			} `json:"port_range"`
+			External bool `json:"external"`
+			Proxy    bool `json:"proxy"`
+			GBP      bool `json:"gbp"`
+			GPE      bool `json:"gpe"`
+			Zero6TX  bool `json:"udp_zero_csum6_tx"`
+			Zero6RX  bool `json:"udp_zero_csum6_rx"`
+			RemoteTX bool `json:"remcsum_tx"`
+			RemoteRX bool `json:"remcsum_rx"`
 		}
 		if list[i].Info.Kind != "vxlan" || json.Unmarshal(list[i].Info.Data, &d) != nil {
 			continue
 		}
 		v := VXLAN{
-			Port: d.Port, Lower: d.Link, TOS: tunnelTOS(d.TOS), External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE,
+			Port: d.Port, Lower: d.Link, TOS: tunnelTOS(d.TOS), FirstPort: d.Ports.Low, LastPort: d.Ports.High,
+			External: d.External, Proxy: d.Proxy, GBP: d.GBP, GPE: d.GPE,
 			NoSum6: d.Zero6TX, WithoutSum6: d.Zero6RX, RemoteSum: d.RemoteTX, TakesRemoteSum: d.RemoteRX,
 		}
 		if d.ID != nil {

@@ -15,9 +15,17 @@ import (
 func sport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, sportIn) }
 func dport(_ *ruleSpec, o *option) (cond, bool) { return portArg(o, dportIn) }
 
-func sportIn(c *netfilter.Context, r portRange) truth { return r.hasPort(c.Packet.SrcPort) }
+func sportIn(c *netfilter.Context, r portRange) truth {
+	if of, known := op.SourcePorts(c); known && c.Packet.SrcPort == 0 {
+		return r.hasSome(of)
+	}
+	return r.hasPort(c.Packet.SrcPort)
+}
 
 func dportIn(c *netfilter.Context, r portRange) truth {
+	if of, known := op.DestinationPorts(c); known && c.Packet.DstPort == 0 {
+		return r.hasSome(of)
+	}
 	if c.Packet.DstPort == 0 && r.hi < op.LowestPort(c) {
 		return no
 	}

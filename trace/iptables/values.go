@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
 
@@ -106,6 +107,11 @@ func (r portRange) hasPort(p uint16) truth {
 		return no
 	}
 	return maybe
+}
+
+// hasSome tells whether it has a port that is one of some.
+func (r portRange) hasSome(of netfilter.PortRange) truth {
+	return op.Bounds{Low: uint64(of.First), High: uint64(of.Last)}.Within(uint64(r.lo), uint64(r.hi))
 }
 
 // number reads a number as iptables does, in any base.

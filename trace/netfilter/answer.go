@@ -109,7 +109,7 @@ type zoneKey struct{}
 func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	p := o.Packet
 	from := Start{Hook: Prerouting, Packet: Packet{
-		Family: p.Family, Proto: p.Proto, Turn: Reply, In: in,
+		Family: p.Family, Proto: p.Proto, Turn: Reply, In: in, Ports: s.Packet.Ports,
 		Src: p.Dst, SrcPort: p.DstPort, Dst: p.Src, DstPort: p.SrcPort,
 	}}
 	if opt.Further {

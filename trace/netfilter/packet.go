@@ -75,12 +75,14 @@ type Packet struct {
 	Family           Family
 	Proto            uint8
 	Src, Dst         netip.Addr
-	SrcPort, DstPort uint16     // 0: some ephemeral port, not known
-	In, Out          string     // interface names; UnknownIface where not known
-	NextHop          netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
-	Type             uint8      // of ICMP and ICMPv6 the type, of ARP the operation
-	Mark             uint32     // skb mark
-	CTMark           uint32     // conntrack mark
+	SrcPort, DstPort uint16 // 0: some ephemeral port, not known
+	// Ports are the ports of which the client's is one where it is not known; the zero PortRange where they are not known.
+	Ports   PortRange
+	In, Out string     // interface names; UnknownIface where not known
+	NextHop netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
+	Type    uint8      // of ICMP and ICMPv6 the type, of ARP the operation
+	Mark    uint32     // skb mark
+	CTMark  uint32     // conntrack mark
 
 	// OrigSrc, OrigDst and OrigDstPort are the connection's addresses before any translation (conntrack's original
 	// tuple).
@@ -127,6 +129,9 @@ type Packet struct {
 	// changed.
 	Recent string
 }
+
+// PortRange are the ports from the first to the last.
+type PortRange struct{ First, Last uint16 }
 
 // Hook is a netfilter hook: one of the IP families, of a device, or of a bridge.
 type Hook uint8

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"math/bits"
 	"net/netip"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -104,14 +105,28 @@ func addrValue(c *netfilter.Context, a netip.Addr) value {
 func src(c *netfilter.Context) value { return addrValue(c, c.Packet.Src) }
 func dst(c *netfilter.Context) value { return addrValue(c, c.Packet.Dst) }
 
-func sport(c *netfilter.Context) value { return portValue(c.Packet.SrcPort) }
+func sport(c *netfilter.Context) value {
+	if of, known := op.SourcePorts(c); known && c.Packet.SrcPort == 0 {
+		return someOf(of)
+	}
+	return portValue(c.Packet.SrcPort)
+}
 
 func dport(c *netfilter.Context) value {
+	if of, known := op.DestinationPorts(c); known && c.Packet.DstPort == 0 {
+		return someOf(of)
+	}
 	const half = 1 << 15
 	if c.Packet.DstPort == 0 && op.LowestPort(c) >= half {
 		return value{word: number(half), blur: lowBits(15)}
 	}
 	return portValue(c.Packet.DstPort)
+}
+
+// someOf is a port that is one of some: of its bits those are known that all have.
+func someOf(of netfilter.PortRange) value {
+	n := bits.Len16(of.First ^ of.Last)
+	return value{word: number(uint64(of.First >> n << n)), blur: lowBits(n)}
 }
 
 // portValue: port 0 is an ephemeral one that is not known.

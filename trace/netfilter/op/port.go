@@ -28,3 +28,15 @@ func LowestPort(c *netfilter.Context) uint16 {
 	}
 	return ephemeralPort
 }
+
+// SourcePorts returns the ports of which the source port is one where it is not known (Packet.SrcPort 0).
+func SourcePorts(c *netfilter.Context) (r netfilter.PortRange, known bool) {
+	r, known = c.Packet.ClientPorts()
+	return r, known && !c.Packet.Turn.Answers()
+}
+
+// DestinationPorts returns the ports of which the destination port is one where it is not known (Packet.DstPort 0).
+func DestinationPorts(c *netfilter.Context) (r netfilter.PortRange, known bool) {
+	r, known = c.Packet.ClientPorts()
+	return r, known && c.Packet.Turn.Answers()
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+// ClientPorts returns the ports of which the source port is one of a packet of the client, or the destination port of an
+// answer; known is false for all others, and where a translation of the source may have given it another one.
+func (p *Packet) ClientPorts() (r PortRange, known bool) {
+	switch {
+	case p.Ports.Last == 0:
+	case p.Turn == First:
+		known = !p.SNAT
+	case p.Turn.Answers():
+		known = p.Addressed()
+	default:
+		known = !p.Conn.SNAT || p.Back&hadSource == 0
+	}
+	return p.Ports, known
+}

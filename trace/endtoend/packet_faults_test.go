@@ -47,9 +47,9 @@ var packetFaults = []fault{
 	unknownAt("the pod drops a tenth of what it sends", report.SegmentAnswer, "endpoint iptables-nft -A OUTPUT -p tcp "+
 		"-m conntrack --ctstate ESTABLISHED -m statistic --mode nth --every 10 --packet 9 -j DROP").passing().
 		saying("for about 10% of"),
-	unknownAt("the other node drops a tenth of the tunnel's packets", report.SegmentNetwork, "node2 iptables-nft -A INPUT "+
-		"-p udp --dport 8472 -m statistic --mode nth --every 10 --packet 9 -j DROP").passing().overVXLAN().
-		saying("for about 10% of"),
+	unknownAt("the other node drops a tenth of the tunnel's packets", report.SegmentNetwork, "node2 "+
+		"iptables-nft -A INPUT -p udp --dport 8472 -m statistic --mode nth --every 10 --packet 9 -j DROP").
+		passing().overVXLAN().saying("for about 10% of"),
 	lostAt("one of two rules drops each connection", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
 		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -m statistic --mode nth --every 2 --packet 0 -j DROP",
 		"node2 iptables-nft -A FORWARD -d 10.244.2.9 -j DROP"),
@@ -114,7 +114,8 @@ var packetFaults = []fault{
 	lostAt("the tunnel inherits the client's TOS, which the other node drops", report.SegmentNetwork,
 		endtoend.TunnelDropped, append(tunnelAgain(1, "tos inherit"),
 			"client iptables-nft -t mangle -A OUTPUT -j DSCP --set-dscp 4",
-			"node2 iptables-nft -A INPUT -p udp --dport 8472 -m dscp --dscp 4 -j DROP")...).overVXLAN().undoneBy(tunnelAgain(1, "")...),
+			"node2 iptables-nft -A INPUT -p udp --dport 8472 -m dscp --dscp 4 -j DROP")...).overVXLAN().
+		undoneBy(tunnelAgain(1, "")...),
 	trap("the other node lets in the tunnel's TOS alone", append(tunnelAgain(1, "tos 0x10"),
 		"node2 iptables-nft -A INPUT -p udp --dport 8472 -m dscp ! --dscp 4 -j DROP")...).overVXLAN(),
 	trap("the tunnel does not inherit the client's TOS", "client iptables-nft -t mangle -A OUTPUT -j DSCP --set-dscp 4",
@@ -151,7 +152,8 @@ var packetFaults = []fault{
 	lostAt("the other node takes the tunnel's packets from other ports", report.SegmentNetwork, endtoend.TunnelDropped,
 		append(tunnelAgain(1, "srcport 40000 41000"),
 			"node2 iptables-nft -A INPUT -p udp --dport 8472 --sport 42000:65535 -j ACCEPT",
-			"node2 iptables-nft -A INPUT -p udp --dport 8472 -j DROP")...).overVXLAN().undoneBy(tunnelAgain(1, "srcport 43000 44000")...),
+			"node2 iptables-nft -A INPUT -p udp --dport 8472 -j DROP")...).overVXLAN().
+		undoneBy(tunnelAgain(1, "srcport 43000 44000")...),
 	trap("requests and answers pass for unprivileged ports of clients", "node2 iptables-nft -P FORWARD DROP",
 		"node2 iptables-nft -A FORWARD -p tcp -d 10.244.2.9 --dport 8080 --sport 1024:65535 -j ACCEPT",
 		"node2 iptables-nft -A FORWARD -p tcp -s 10.244.2.9 --sport 8080 --dport 1024:65535 -j ACCEPT",

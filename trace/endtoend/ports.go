@@ -37,8 +37,8 @@ func portsAfter(p *netfilter.Packet) netfilter.PortRange {
 	return p.Ports
 }
 
-// outerPorts are the source ports of a VXLAN's outer packets (udp_flow_src_port in include/net/udp.h). Of a range of one
-// port older kernels take the node's own in its place.
+// outerPorts are the source ports of a VXLAN's outer packets (udp_flow_src_port in include/net/udp.h). In place of a
+// range of one port some kernels take the node's own.
 func outerPorts(h *host.Network, v *host.VXLAN) netfilter.PortRange {
 	switch {
 	case v.FirstPort < v.LastPort:

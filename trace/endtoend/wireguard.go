@@ -50,7 +50,8 @@ func (x *crossing) wireguard(place string) (s report.Segment, in string) {
 	}
 	e := &envelope{
 		name: "WireGuard", proto: netfilter.UDP, port: peer.Endpoint.Port(), mark: own.Mark,
-		adds: wireguardOverhead + ipHeader(end),
+		ports: netfilter.PortRange{First: own.Port, Last: own.Port}, // wg_socket_init in drivers/net/wireguard/socket.c
+		adds:  wireguardOverhead + ipHeader(end),
 	}
 	arrival, s, ok := x.outer(place, e, end)
 	if !ok {

@@ -107,7 +107,7 @@ func (n *Network) readVXLANs(list []ipTunnel) {
 	}
 }
 
-// tunnelTOS reads a tunnel's TOS, which ip prints as a text also in JSON: of a number, or a word. 0 where there is none.
+// tunnelTOS reads a tunnel's TOS, which ip prints as a text also in JSON, of a number or a word; 0 where there is none.
 func tunnelTOS(value json.RawMessage) uint8 {
 	text := strings.Trim(string(value), `"`)
 	if text == "inherit" {

@@ -76,7 +76,7 @@ type Packet struct {
 	Proto            uint8
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16 // 0: some ephemeral port, not known
-	// Ports are the ports of which the client's is one where it is not known; the zero PortRange where they are not known.
+	// Ports are those that the client's is one of, where it is not known; the zero PortRange where nothing is.
 	Ports   PortRange
 	In, Out string     // interface names; UnknownIface where not known
 	NextHop netip.Addr // the gateway of the route by Out; zero where Dst is on the link, or it is not known
@@ -100,7 +100,7 @@ type Packet struct {
 	SNATPorts uint16
 	Local     bool   // the socket is local: the packet came through OUTPUT
 	Bound     string // the interface that its socket is bound to, of what a local process sends; "" for none
-	TOS       uint8  // the TOS byte, or traffic class, without the bits of ECN: 0 unless a rule or a tunnel has set another
+	TOS       uint8  // TOS byte, or traffic class, without ECN: 0 unless a rule or a tunnel has set it
 	AnyTOS    bool   // a rule has changed the TOS to a value that is not followed
 	Clamped   bool   // a rule may have made the segments that the other end sends smaller (TCPMSS)
 

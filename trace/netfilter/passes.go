@@ -304,10 +304,10 @@ func atInput(bs []branch, dev string) []branch {
 	return bs
 }
 
-// markOf returns the mark of packets, and whether all have the same.
+// markOf returns the mark of packets, and whether all have the same and none a TOS, by which it may be routed.
 func markOf(bs []branch) (mark uint32, one bool) {
 	for i := range bs {
-		if bs[i].pkt.Mark != bs[0].pkt.Mark {
+		if p := &bs[i].pkt; p.Mark != bs[0].pkt.Mark || p.TOS != 0 || p.AnyTOS {
 			return 0, false
 		}
 		mark = bs[i].pkt.Mark

@@ -97,7 +97,7 @@ var moreFaults = []fault{
 	lostAnswer("the endpoint's pod has a routing rule",
 		"endpoint ip route add unreachable default table 100", "endpoint ip rule add to 10.244.1.0/24 lookup 100"),
 	// A listing of nft does not say which devices a chain is attached to; that of the kernel's own messages does.
-	unknownAt("the endpoint's node drops the answer at the pod's interface", report.SegmentEndpointNode,
+	unknownAt("the endpoint's node drops the answer at the pod's interface", report.SegmentAnswer,
 		"node2 nft add table netdev guard",
 		"node2 nft add chain netdev guard in '{' type filter hook ingress device vethpod priority 0 ';' '}'",
 		"node2 nft add rule netdev guard in tcp sport 8080 drop"),

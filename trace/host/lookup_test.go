@@ -111,7 +111,7 @@ func TestPolicyRouting(t *testing.T) {
 		{
 			"a socket of IPv6 that is bound to an interface without a route",
 			`{"dst":"2001:db8::/64","gateway":"fd00:77::1","dev":"eth0","flags":[],"pref":"medium"}`, "",
-			Query{Dst: ip("2001:db8::1"), Src: ip("fd00:77::11"), Local: true, Out: "eth1"}, "none", "",
+			with(out, func(q *Query) { q.Dst, q.Src, q.Out = ip("2001:db8::1"), ip("fd00:77::11"), "eth1" }), "none", "",
 		},
 		{"mark", hole, rule(`"fwmark":"0x10","fwmask":"0xf0"`), with(in, func(q *Query) { q.Mark = 0x1f }), blackhole, ""},
 		{"mark, not known", hole, rule(`"fwmark":"0x10"`), with(in, func(q *Query) { q.AnyMark = true }), "?", "fwmark 0x10"},

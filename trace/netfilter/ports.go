@@ -2,8 +2,8 @@
 
 package netfilter
 
-// ClientPorts returns the ports that the source port of a client's packet, or the destination port of an answer, is one
-// of; known is false where a translation of the source may have given it another one.
+// ClientPorts returns the ports that the source port of a client's packet is one of, or the destination port of an
+// answer; known is false where a translation of the source may have given it another one.
 func (p *Packet) ClientPorts() (r PortRange, known bool) {
 	switch {
 	case p.Ports.Last == 0:

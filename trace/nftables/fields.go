@@ -48,10 +48,10 @@ func always(t *datatype, n uint64) field {
 }
 
 // between is a number of at most some bits of which only bounds are known.
-func between(bits int, depends string, bounds func(c *netfilter.Context) op.Bounds) field {
+func between(size int, depends string, bounds func(c *netfilter.Context) op.Bounds) field {
 	return field{
 		typ: typeInteger, depends: depends, bounds: bounds,
-		get: func(*netfilter.Context) value { return value{blur: lowBits(bits)} },
+		get: func(*netfilter.Context) value { return value{blur: lowBits(size)} },
 	}
 }
 

@@ -62,8 +62,8 @@ var Clamp = Action(func(c *netfilter.Context) { c.Packet.Clamped = true })
 // routes that ask for one are uncertain behind it.
 var ChangeTOS = Action(func(c *netfilter.Context) { c.Packet.TOS, c.Packet.AnyTOS = 0, true })
 
-// SetTOS is of rules that give bits of it, or of the traffic class, a value: those of the mask are cleared, and those of
-// the value turned (tos_tg in net/netfilter/xt_DSCP.c).
+// SetTOS is of rules that give bits of it, or of the traffic class, a value: those of the mask are cleared, and then
+// those of the value turned (tos_tg in net/netfilter/xt_DSCP.c).
 func SetTOS(value, mask uint8) Action {
 	const dscp = 0xfc // the others are of ECN
 	value, mask = value&dscp, mask&dscp

@@ -164,7 +164,9 @@ func (t *table) each(q *Query, f func(e *entry, certain bool) bool) {
 		hidden := bits > 0 && len(es) > 0 && es[0].from.Bits() > 0
 		for len(es) > 0 {
 			fits, certain := es[0].fits(q)
-			fits = fits && (!hidden || es[0].from.Bits() > 0)
+			if hidden && es[0].from.Bits() <= 0 { // of a bound socket that depends on the routes before (fib6_backtrack)
+				fits, certain = fits && q.bound(), false
+			}
 			as := asGood(q, es)
 			for i := range es[:as] {
 				if fits && f(&es[i], certain && i == as-1) {

@@ -13,12 +13,6 @@ func (c fault) overUDP() fault {
 	return c
 }
 
-// inBoth is a fault that is made in IPv6, too.
-func (c fault) inBoth() fault {
-	c.six = true
-	return c
-}
-
 // packetFaults are of what packets carry, and what sockets give them: sources, ports, marks, types of service; and of
 // rules that are for a share of the packets.
 var packetFaults = []fault{

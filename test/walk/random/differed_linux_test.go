@@ -114,7 +114,10 @@ func TestConnectionsWhoseAnswersAreTrackedElsewhere(t *testing.T) {
 				rs := &ruleSet{tables: []*table{{
 					backend: netfilter.BackendNative, family: "inet", name: "n0", chains: []*chain{
 						{name: "answers", base: answers, rules: []string{elsewhere}},
-						{name: "marks", base: "type filter hook output priority -150; policy accept;", rules: []string{"ct mark set 0x5"}},
+						{
+							name: "marks", base: "type filter hook output priority -150; policy accept;",
+							rules: []string{"ct mark set 0x5"},
+						},
 						{
 							name: "later", base: "type filter hook " + hook + " priority 10; policy accept;",
 							rules: []string{drop + " drop"},

@@ -185,5 +185,20 @@ func returnFaults() []fault {
 				ip route add 10.245.2.0/24 via $QNODE`,
 			fails: some, named: `192\.0\.2\.5`,
 		},
+		{
+			name: "routers are reached by their addresses of the link, and the node has its address on lo, IPv6", v6: true,
+			make: `gateway=$(in_remote ip -6 -br addr show dev eth0 scope link | awk '{print $3}'); gateway=${gateway%/*}
+				third=$(in_third ip -6 -br addr show dev eth0 scope link | awk '{print $3}'); third=${third%/*}
+				own=$(ip -6 -br addr show dev eth0 scope link | awk '{print $3}'); own=${own%/*}
+				ip -6 addr del fd00:79::11/64 dev eth0; ip -6 addr add fd00:79::11/128 dev lo
+				ip -6 route replace $RCIDR6 via $gateway dev eth0
+				ip -6 route replace fd00:10:245:2::/64 via $third dev eth0
+				ip -6 route replace default via $gateway dev eth0
+				for host in in_remote in_third; do
+					$host ip -6 route replace fd00:79::11/128 via $own dev eth0
+					$host ip -6 route replace fd00:10:245:1::/64 via $own dev eth0
+				done; forget`,
+			fails: none,
+		},
 	}
 }

@@ -174,10 +174,11 @@ type whoHas struct {
 	asker, of netip.Addr
 }
 
-// untoldTo is untold, asked once.
+// untoldTo is untold, asked once. A router with an address of the link alone sends to the node's own of that kind, as
+// BGP has it on links without other addresses.
 func (w *worker) untoldTo(q whoHas) string {
 	dev, src := q.dev, q.of
-	if !w.asksFor(dev) || w.net.Addresses() == nil {
+	if q.asker.IsLinkLocalUnicast() || !w.asksFor(dev) || w.net.Addresses() == nil {
 		return ""
 	}
 	has := func(dev string, is func(netip.Addr) bool) bool {

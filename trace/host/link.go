@@ -14,6 +14,7 @@ import (
 type link struct {
 	up, noCarrier bool
 	noARP         bool // it asks for no link-layer addresses (IFF_NOARP)
+	toOne         bool // it leads to one other end (IFF_POINTOPOINT)
 	away          bool // its other end, or what it is on top of, is in another network namespace
 	flags         bool // they were collected
 	mac           string
@@ -34,7 +35,7 @@ func (n *Network) setLink(l *ipLink) {
 	x := n.links[l.Name]
 	if l.Flags != nil {
 		x.flags = true
-		x.noARP = slices.Contains(l.Flags, "NOARP")
+		x.noARP, x.toOne = slices.Contains(l.Flags, "NOARP"), slices.Contains(l.Flags, "POINTOPOINT")
 		x.up = slices.Contains(l.Flags, "UP")
 		// ip prints NO-CARRIER of every interface that is not running (netif_oper_up in include/linux/netdevice.h), as of one
 		// that waits for 802.1X (DORMANT); LOWER_UP is the carrier itself (dev_get_flags in net/core/dev.c).
@@ -131,26 +132,31 @@ var resolving = map[string]bool{
 func (n *Network) Resolves(dev string) bool { return n.Ordinary(dev) && !n.links[dev].noARP }
 
 // Ordinary tells whether an interface is one of an ordinary link, whose other hosts ask for link-layer addresses,
-// whether or not the node does. It is false where that was not collected.
+// whether or not the node does: one without ARP by its nature, as a modem's, leads to one other end, and has no such
+// address. It is false where that was not collected.
 func (n *Network) Ordinary(dev string) bool {
 	l := n.links[dev]
-	return l.flags && n.kindsKnown && resolving[l.kind] && dev != "lo"
+	return l.flags && n.kindsKnown && resolving[l.kind] && dev != "lo" && (!l.noARP || l.mac != "" && !l.toOne)
 }
 
+// ofSoftware are the kinds of ports by which a bridge for pods has no router of another network behind it.
+var ofSoftware = map[string]bool{"veth": true, "vxlan": true, "geneve": true, "dummy": true}
+
 // BridgeOfPods tells whether an interface is a bridge with a port that is the node's end of a pod's veth pair, and with
-// none that is hardware, by which the pods may have a gateway elsewhere. It is false where that was not collected.
+// none by which the pods may have a gateway elsewhere. It is false where that was not collected.
 func (n *Network) BridgeOfPods(dev string) (is bool) {
 	if n.bridges[dev] == nil || !n.kindsKnown {
 		return false
 	}
 	for port, master := range n.master {
-		switch l := n.links[port]; {
-		case master != dev:
-		case l.kind == "":
-			return false
-		case l.kind == "veth" && l.away:
-			is = true
+		if master != dev {
+			continue
 		}
+		l := n.links[port]
+		if !ofSoftware[l.kind] {
+			return false
+		}
+		is = is || l.kind == "veth" && l.away
 	}
 	return is
 }

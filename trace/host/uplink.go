@@ -99,3 +99,11 @@ func (n *Network) IfaceOf(src netip.Addr) (dev string, known bool) {
 func (n *Network) OwnRoute(a netip.Addr) Lookup {
 	return n.Lookup(Query{Dst: a, Src: anyAddr(a.Unmap().Is4()), Local: true, Bare: true})
 }
+
+// HasGatewayAddress tells whether an interface has an address of a family that pods there have as their gateway: one of
+// the link alone the kernel makes by itself, and no plugin of CNI hands out.
+func (n *Network) HasGatewayAddress(dev string, v4 bool) bool {
+	return slices.ContainsFunc(n.AddressesOn(dev), func(a netip.Addr) bool {
+		return a.Is4() == v4 && !a.IsLinkLocalUnicast()
+	})
+}

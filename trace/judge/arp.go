@@ -76,6 +76,12 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 					Text: "restore the route, and find what has removed it: the kernel adds it with the address", Commands: fix,
 				}
 			}
+			if p.net.Ordinary(h.dev) && !p.net.Resolves(h.dev) {
+				is.remedy = report.Remedy{
+					Text:     "turn ARP on again, and find what has turned it off",
+					Commands: []report.Command{p.onNode("", "ip", "link", "set", "dev", h.dev, "arp", "on")},
+				}
+			}
 			known[h] = true
 			is.evidence = append(is.evidence, evidence...)
 			named()

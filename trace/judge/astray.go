@@ -38,8 +38,9 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	switch {
 	case pkt.SNAT && !pkt.Src.IsValid():
 		return p.oneAstray(pkt)
-	case !pkt.Src.IsValid(), p.want.Origin.Kind != expect.FromNode && (!pkt.SNAT || pkt.Src == pkt.OrigSrc):
-		return nil
+	case !pkt.Src.IsValid(), p.want.Origin.Kind != expect.FromNode && (!pkt.SNAT || pkt.Src == pkt.OrigSrc),
+		!pkt.SNAT && (pkt.Src == pkt.OrigDst || p.placeOf(pkt.Dst).node == p.Name):
+		return nil // in ipvs mode the node itself has the frontend's address
 	}
 	return p.astrayTo(pkt, pkt.Src)
 }
@@ -125,14 +126,16 @@ func (p *pathCase) ownGone(v4 bool) netip.Addr {
 }
 
 // nodesOwn tells whether answers to an address of the node come back as those to any other of its addresses do: it is
-// the Node's, or in a subnet of the outgoing interface in which the next hop is, too; or the endpoint is on the node.
-// A tunnel's address is known to the other nodes.
+// the Node's, the only one of the outgoing interface, or in a subnet of it in which the next hop is, too; or the
+// endpoint is on the node. A tunnel's address is known to the other nodes.
 func (p *pathCase) nodesOwn(pkt *netfilter.Packet, src netip.Addr) bool {
 	switch {
 	case p.local(pkt.Dst), pkt.Out == "", netfilter.IsUnknown(pkt.Out), p.cluster.ofNode(src) == p.Name:
 		return true
 	case !p.asksFor(pkt.Out):
 		return p.net.Reaches(pkt.Out, src)
+	case p.net.OnlyAddress(pkt.Out, src.Is4()) == src:
+		return true
 	}
 	next := nextHop(pkt)
 	if next.IsLinkLocalUnicast() {
@@ -173,6 +176,9 @@ type whoHas struct {
 	dev       string
 	asker, of netip.Addr
 }
+
+// mostUntold bounds what a worker remembers of that: most next hops are gateways, and few.
+const mostUntold = 1 << 10
 
 // untoldTo is untold, asked once. A router with an address of the link alone sends to the node's own of that kind, as
 // BGP has it on links without other addresses.

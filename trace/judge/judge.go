@@ -328,7 +328,9 @@ func (n *node) paths(req *Request) (all verdicts) {
 // service judges the paths of one Service that are asked for.
 func (w *worker) service(svc *corev1.Service, known *recall, out *verdicts) {
 	clear(w.hopsTo)
-	clear(w.untolds)
+	if len(w.untolds) > mostUntold {
+		clear(w.untolds)
+	}
 	for _, f := range w.frontends(svc) {
 		if w.req.Select != nil && !w.req.Select(f) {
 			continue

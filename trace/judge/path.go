@@ -37,7 +37,7 @@ type worker struct {
 	}
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo map[netip.Addr][]host.Hop
-	// untolds is what untold has found for the endpoints of one Service.
+	// untolds is what untold has found.
 	untolds map[whoHas]string
 	silent  map[hop]string  // why the node does not answer there; "" where it may
 	deaf    map[string]bool // of bridges: [host.Network.Deaf]
@@ -207,9 +207,15 @@ func (p *pathCase) compare() {
 	if !some {
 		return
 	}
-	more := slices.DeleteFunc(p.run(stageAnswers, stageAnswers), func(is issue) bool {
-		return slices.ContainsFunc(is.endpoints, func(e string) bool { return slices.Contains(lost, e) })
-	})
+	more := p.run(stageAnswers, stageAnswers)
+	for i := range more {
+		is := &more[i]
+		rest := slices.DeleteFunc(slices.Clone(is.endpoints), func(e string) bool { return slices.Contains(lost, e) })
+		if len(rest) < len(is.endpoints) {
+			is.endpoints, is.subject = rest, cut(rest, maxEvidence)
+		}
+	}
+	more = slices.DeleteFunc(more, func(is issue) bool { return len(is.endpoints) == 0 })
 	p.found = append(p.found, p.findings(more)...)
 }
 

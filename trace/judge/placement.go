@@ -196,14 +196,14 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 		(p.local(o.Address) || !o.Sample && !p.cluster.podsListed(p.Name)) {
 		pods = append(pods, o.Address)
 	}
-	detours := map[netip.Addr]string{}
 	for i := range p.res.Outcomes {
 		end := &p.res.Outcomes[i]
 		if end.End != netfilter.Sent || !end.Packet.DNAT || !p.local(end.Packet.Dst) {
 			continue
 		}
-		if why := p.detour(end); why != "" {
-			detours[end.Packet.Dst] = why
+		if is := p.detour(end); is != nil {
+			p.verdict = report.Unknown
+			return []issue{*is}
 		}
 		if !slices.Contains(pods, end.Packet.Dst) {
 			pods = append(pods, end.Packet.Dst)
@@ -211,9 +211,6 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	}
 	for _, a := range pods {
 		evidence, fix := p.cutOff(a)
-		if why := detours[a]; why != "" {
-			evidence = append([]string{why}, evidence...)
-		}
 		if evidence == nil {
 			evidence, fix = p.behindNoPort(a)
 		}
@@ -238,29 +235,6 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	}
 	return nil
 }}
-
-// detour says how a packet to a pod of the node leaves by a gateway of another interface than that which the node's own
-// packets to the pod leave by; "" where it does not.
-func (p *pathCase) detour(end *netfilter.Outcome) string {
-	pkt := &end.Packet
-	l := p.net.OwnRoute(pkt.Dst)
-	if !pkt.NextHop.IsValid() || !l.Known || l.Type != host.RouteUnicast || l.Dev == "" || l.Dev == pkt.Out ||
-		pkt.Out == "" || netfilter.IsUnknown(pkt.Out) {
-		return ""
-	}
-	q := host.Query{Dst: pkt.Dst, Src: p.want.Origin.Address, Mark: pkt.Mark, Proto: pkt.Proto, DstPort: pkt.DstPort}
-	if o := &p.want.Origin; o.Kind == expect.FromNode {
-		q.Local, q.AnyUID = true, true
-	} else if !netfilter.IsUnknown(o.Iface) {
-		q.In = o.Iface
-	}
-	by := ""
-	if met := p.net.Lookup(q); met.Known && met.Dev == pkt.Out {
-		by = met.By.String() + ": "
-	}
-	return fmt.Sprintf("%spackets to %s, a pod of this node, leave by %s via %s, and the node's own by %s", by, pkt.Dst,
-		pkt.Out, pkt.NextHop, l.Dev)
-}
 
 // local tells whether an address is that of a running pod of the node. Where the pods were not listed, those that are
 // endpoints are known: their slices name node and pod. One whose address is the node's has the host network.
@@ -292,10 +266,8 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 		}
 	}
 	bare := func(dev string) bool {
-		return p.net.BridgeOfPods(dev) && p.net.Addresses() != nil &&
-			!slices.ContainsFunc(p.net.AddressesOn(dev), func(x netip.Addr) bool {
-				return x.Is4() == v4 && !x.IsLinkLocalUnicast()
-			})
+		return p.net.BridgeOfPods(dev) && (dev == l.Dev || p.net.PodsOnly(dev, v4)) && p.net.Addresses() != nil &&
+			!p.net.HasGatewayAddress(dev, v4)
 	}
 	away := l.Gateway.IsValid() && l.Dev == p.net.Uplink(v4)
 	if dev := p.net.Within(a); away && dev != "" {

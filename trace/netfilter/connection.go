@@ -205,17 +205,20 @@ func (p *Packet) track() (unknown string) {
 		return "its zone is not known"
 	case p.Zone.in(dir) == p.Conn.Zone.in(dir):
 		if p.Tracking = Found; p.Conn.Unanswered && p.Turn == Later && p.Proto == TCP {
-			p.Tracking = Invalid // an ACK, of a connection in SYN_SENT
+			p.Tracking, p.Template = Invalid, false // an ACK, of a connection in SYN_SENT
 			return ""
 		}
 		p.CTMark = p.Conn.Mark
 		return ""
 	}
-	p.Tracking = Invalid
+	p.Tracking, p.Template = Invalid, false // what rules have given it so far is gone (nf_conntrack_in)
+	if p.Turn.Answers() && p.Conn.SNAT && p.Conn.Reply.Dst.Addr() == p.Conn.Original.Src.Addr() {
+		return "whether its port is the client's own is not known, as a rule translates the source to the same address"
+	}
 	if p.beginsAnother() && !p.TooBig() { // a message about an unknown connection is invalid
 		p.Tracking = NotOurs
 		if p.clashes() {
-			return "it is taken for the first packet of a connection whose other direction is that of the first one"
+			return "it is taken for the first packet of a connection whose other direction may be that of the first one"
 		}
 		p.OrigSrc, p.OrigDst, p.OrigDstPort = p.Src, p.Dst, p.DstPort
 	}
@@ -223,17 +226,17 @@ func (p *Packet) track() (unknown string) {
 }
 
 // clashes tells whether the connection that a packet begins would have the addresses of its own one in the other
-// direction, in the same zone: it is dropped, or gets another port (__nf_conntrack_confirm in
-// net/netfilter/nf_conntrack_core.c, get_unique_tuple in nf_nat_core.c).
+// direction, in the same zone, or may have, once it is translated likewise: it is dropped, or gets another port
+// (__nf_conntrack_confirm in net/netfilter/nf_conntrack_core.c, get_unique_tuple in nf_nat_core.c).
 func (p *Packet) clashes() bool {
 	c := p.Conn
-	if c.Untracked || c.Original != (Tuple{c.Reply.Dst, c.Reply.Src}) {
+	switch {
+	case c.Untracked:
 		return false
+	case !p.Turn.Answers():
+		return p.Zone.in(1) == c.Zone.in(1)
 	}
-	if p.Turn.Answers() {
-		return p.Zone.in(0) == c.Zone.in(0)
-	}
-	return p.Zone.in(1) == c.Zone.in(1)
+	return c.Original == Tuple{c.Reply.Dst, c.Reply.Src} && p.Zone.in(0) == c.Zone.in(0)
 }
 
 // Addressed tells whether the destination of an answer is the client itself: nothing translates it, or it is done.

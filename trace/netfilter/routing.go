@@ -350,6 +350,8 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 		}
 		q := query(&b.pkt)
 		q.Local, q.In, q.AnyUID = true, "", true
+		// Not all versions of the kernel look up IPv6 with the TOS here (ip6_route_me_harder in net/ipv6/netfilter.c).
+		q.AnyTOS = q.AnyTOS || b.pkt.Family == IPv6 && q.TOS != 0
 		bs = w.take(Postrouting, *b, w.host.Lookup(q), bs)
 	}
 	return bs

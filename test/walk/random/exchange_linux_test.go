@@ -396,6 +396,7 @@ func (x *exchanger) smallest(rs *ruleSet, p packet) *ruleSet {
 			if x.filled = less.fills(); x.load(less) != nil {
 				continue
 			}
+			p.src = netip.AddrPortFrom(p.src.Addr(), p.src.Port()+1) // sockets remember connections that were lost
 			if what, err := x.check(p, &exchanges{}); err == nil && what != "" {
 				rs, again = less, true
 				break

@@ -22,7 +22,9 @@ func Untracked(p *netfilter.Packet) bool {
 
 // Templated tells whether a packet that connection tracking has left out has a template of a connection since, which
 // stands for a new one from there on (nf_ct_get in include/net/netfilter/nf_conntrack.h knows no difference).
-func Templated(p *netfilter.Packet) bool { return p.Untracked && p.Template && p.Resolves() }
+func Templated(p *netfilter.Packet) bool {
+	return p.Template && (p.Untracked && p.Resolves() || p.Tracking == netfilter.Invalid)
+}
 
 // Original returns the two ends of the packet's connection in the direction of its first packet.
 func Original(p *netfilter.Packet) netfilter.Tuple {

@@ -22,25 +22,31 @@ var linkHooks = map[netfilter.Hook]bool{
 // what that host sends.
 func LinkSource(c *netfilter.Context) (mac uint64, known bool) {
 	p := c.Packet
-	if !linkHooks[c.Hook] || p.Local || p.In == "" || netfilter.IsUnknown(p.In) || p.Resolves() {
+	if !linkHooks[c.Hook] || p.Local || p.In == "" || netfilter.IsUnknown(p.In) || p.Resolves() || p.TooBig() {
 		return 0, false
 	}
-	e, ok := c.Host.Neighbour(cmp.Or(c.Host.Master(p.In), p.In), sender(p))
+	// A host on the link sends by a router what is for an address beyond.
+	from, to := ends(p)
+	dev := cmp.Or(c.Host.Master(p.In), p.In)
+	if !c.Host.PodsOnly(dev, p.Family == netfilter.IPv4) && !c.Host.Reaches(dev, to) {
+		return 0, false
+	}
+	e, ok := c.Host.Neighbour(dev, from)
 	if !ok || e.Static || e.Failed {
 		return 0, false
 	}
 	return MAC(e.MAC)
 }
 
-// sender is the address that the packet came in from, before any translation.
-func sender(p *netfilter.Packet) netip.Addr {
+// ends are the addresses that the packet came in with, before any translation.
+func ends(p *netfilter.Packet) (from, to netip.Addr) {
 	switch {
 	case p.Conn == nil:
-		return p.OrigSrc
+		return p.OrigSrc, p.OrigDst
 	case p.Turn.Answers():
-		return p.Conn.Reply.Src.Addr()
+		return p.Conn.Reply.Src.Addr(), p.Conn.Reply.Dst.Addr()
 	}
-	return p.Conn.Original.Src.Addr()
+	return p.Conn.Original.Src.Addr(), p.Conn.Original.Dst.Addr()
 }
 
 // MAC reads a link-layer address of Ethernet, as ip, nft and iptables print it.

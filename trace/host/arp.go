@@ -86,19 +86,13 @@ func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by stri
 		}
 	}
 	ip = ip.Unmap()
-	if n.proxied != nil && n.MayBeProxied(dev, ip) {
+	if n.proxied[neighbourKey{dev, ip}] || n.proxied[neighbourKey{"", ip}] {
 		return true, "ip neigh: proxy " + ip.String() + " dev " + dev, true
 	}
 	if n.proxied == nil && by == "" {
 		by = "ip neigh show proxy"
 	}
 	return false, by, by == ""
-}
-
-// MayBeProxied tells whether the node may have an entry by which it answers for an address on an interface, or whether
-// it has one was not collected.
-func (n *Network) MayBeProxied(dev string, ip netip.Addr) bool {
-	return n.proxied == nil || n.proxied[neighbourKey{dev, ip}] || n.proxied[neighbourKey{"", ip}]
 }
 
 const proxyARP = "proxy_arp"

@@ -204,7 +204,7 @@ func (w *worker) untoldTo(q whoHas) string {
 		}
 		return ""
 	}
-	if here || w.net.MayBeProxied(dev, src) {
+	if may, known := w.net.ProxiesND(dev, src); here || may || !known {
 		return ""
 	}
 	// ndisc_recv_ns in net/ipv6/ndisc.c

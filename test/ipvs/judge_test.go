@@ -334,7 +334,12 @@ var faults = [][]fault{
 			"no connection tracking",
 			[]string{"sysctl -qw net.ipv4.vs.conntrack=0"},
 			[]string{"sysctl -qw net.ipv4.vs.conntrack=1"},
-			[]string{"IPVSConntrackOff *", "AnswerDropped *"},
+			// Later answers of TCP, without a connection, meet the rules for new ones.
+			[]string{
+				"IPVSConntrackOff *", "AnswerDropped *", "ConnectionCut 10.244.1.114:8080, 10.244.1.115:8080",
+				"ConnectionCut 10.244.1.47:8080, 10.244.1.49:8080", "ConnectionCut 10.244.1.54:8080",
+				"ConnectionCut 10.244.2.50:8080",
+			},
 		},
 	},
 }

@@ -40,7 +40,7 @@ func (f *follower) answer() report.Segment {
 		}
 		v := &veth{
 			pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
-			largest: f.largest(), beside: besideOf(f.node, hopOf(&sent.Packet)),
+			largest: f.largest(), beside: besideOf(f.node, sent.Packet.Hop()),
 		}
 		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment {
 			way := *v
@@ -279,7 +279,7 @@ func (f *follower) otherWay(p *netfilter.Packet) (s report.Segment, lost bool) {
 	if !f.Outside || p.Dst != f.Start.Packet.Src || !known || local {
 		return s, false
 	}
-	hop := hopOf(p)
+	hop := p.Hop()
 	if local, known = f.Client.Host.Local(hop); !known || local {
 		return s, false
 	}
@@ -299,7 +299,7 @@ func (c *Connection) frontend() netip.AddrPort {
 // is behind the next hop is not known.
 func (f *follower) leaves(p *netfilter.Packet) report.Segment {
 	const segment = report.SegmentAnswer
-	place, hop, own := nodePlace(f.Client.Name), hopOf(p), f.Client.Host
+	place, hop, own := nodePlace(f.Client.Name), p.Hop(), f.Client.Host
 	if netfilter.IsUnknown(p.Out) || p.Out == "" {
 		return unknown(segment, place, f.Client.Name, "ip route get "+p.Dst.String(),
 			"the answer: the interface that it leaves by is not known")

@@ -100,10 +100,7 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
 	}
 	in := x.to.Host.DevOf(end)
-	arrival = netfilter.Packet{
-		Family: family, Proto: e.proto, Src: sent.Src, Dst: end, DstPort: e.port, In: in, Ports: portsAfter(sent),
-	}
-	arrival.KeepTOS(sent)
+	arrival = arriving(sent, in)
 	if s, dead := lifeless(x.from, by.out, place); dead {
 		return arrival, s, false
 	}

@@ -34,7 +34,7 @@ type crossing struct {
 // cross is a packet that has left one node for another one; port is that by which a question for its way is asked.
 func (c *Connection) cross(from, to *Node, p *netfilter.Packet, port uint16) *crossing {
 	return &crossing{
-		Connection: c, from: from, to: to, out: p.Out, hop: hopOf(p), src: p.Src, dst: p.Dst, mark: p.Mark, proto: p.Proto,
+		Connection: c, from: from, to: to, out: p.Out, hop: p.Hop(), src: p.Src, dst: p.Dst, mark: p.Mark, proto: p.Proto,
 		port: port, of: p,
 	}
 }
@@ -77,14 +77,6 @@ func (f *follower) network() report.Segment {
 		f.arrive(in)
 	}
 	return s
-}
-
-// hopOf is the next hop of a packet on the link that it leaves by.
-func hopOf(p *netfilter.Packet) netip.Addr {
-	if p.NextHop.IsValid() {
-		return p.NextHop
-	}
-	return p.Dst
 }
 
 // judge says whether the packet comes to the other node, and by which of its interfaces IP has it come in; "" where

@@ -19,11 +19,16 @@ func (f *follower) arrive(in string) {
 	}
 	p := &f.end.Packet
 	f.arrival = &passed{walker: f.Walker(f.node.State), start: netfilter.Start{
-		Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-			Family: p.Family, Proto: p.Proto, Src: p.Src, Dst: p.Dst, DstPort: p.DstPort, In: in,
-			TOS: p.TOS, AnyTOS: p.AnyTOS, Ports: portsAfter(p),
-		},
+		Hook: netfilter.Prerouting, Packet: arriving(p, in),
 	}}
+}
+
+// arriving is a packet that has left a network namespace as it comes in to the next one.
+func arriving(p *netfilter.Packet, in string) netfilter.Packet {
+	return netfilter.Packet{
+		Family: p.Family, Proto: p.Proto, Src: p.Src, Dst: p.Dst, DstPort: p.DstPort, In: in, TOS: p.TOS, AnyTOS: p.AnyTOS,
+		Ports: portsAfter(p),
+	}
 }
 
 // endpointNode walks the packet through the endpoint's node, to the pod's interface.

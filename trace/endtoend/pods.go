@@ -102,7 +102,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	out := &passed{walker: w, start: start, end: end}
 	v := &veth{
 		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
-		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, hopOf(&end.Packet)),
+		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, end.Packet.Hop()),
 	}
 	s := byEveryWay(&end, func(p *netfilter.Packet) report.Segment {
 		way := *v
@@ -186,10 +186,7 @@ func (f *follower) endpointPod() report.Segment {
 	if s, ok := f.hasRoom(p.State, segment, place); !ok {
 		return s
 	}
-	start := netfilter.Start{Hook: netfilter.Prerouting, Packet: netfilter.Packet{
-		Family: from.Family, Proto: from.Proto, Src: from.Src, Dst: from.Dst, DstPort: from.DstPort, In: dev,
-		TOS: from.TOS, AnyTOS: from.AnyTOS, Ports: portsAfter(from),
-	}}
+	start := netfilter.Start{Hook: netfilter.Prerouting, Packet: arriving(from, dev)}
 	w := f.Walker(p.State)
 	res := w.Walk(start, netfilter.Options{Enters: true})
 	end, bad := f.passes(p.State, from.Family, &res, func(o *netfilter.Outcome) bool {

@@ -90,7 +90,7 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 
 // leaves is leavesPod for packets of any size.
 func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
-	v.dev, v.hop, v.from = p.Out, hopOf(p), p.Src
+	v.dev, v.hop, v.from = p.Out, p.Hop(), p.Src
 	if netfilter.IsUnknown(p.Out) || p.Out == "" {
 		return s, "", true
 	}

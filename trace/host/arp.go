@@ -86,13 +86,18 @@ func (n *Network) AnswersForOthers(dev string, ip netip.Addr) (may bool, by stri
 		}
 	}
 	ip = ip.Unmap()
-	if n.proxied[neighbourKey{dev, ip}] || n.proxied[neighbourKey{"", ip}] {
+	if n.answersInPlaceOf(dev, ip) {
 		return true, "ip neigh: proxy " + ip.String() + " dev " + dev, true
 	}
 	if n.proxied == nil && by == "" {
 		by = "ip neigh show proxy"
 	}
 	return false, by, by == ""
+}
+
+// answersInPlaceOf tells whether there is an entry by which the node answers for an address on an interface, or on all.
+func (n *Network) answersInPlaceOf(dev string, ip netip.Addr) bool {
+	return n.proxied[neighbourKey{dev, ip}] || n.proxied[neighbourKey{"", ip}]
 }
 
 const proxyARP = "proxy_arp"

@@ -139,6 +139,9 @@ func (n *Network) Ordinary(dev string) bool {
 	return l.flags && n.kindsKnown && resolving[l.kind] && dev != "lo" && (!l.noARP || l.mac != "" && !l.toOne)
 }
 
+// podEnd tells whether an interface is one end of a veth pair whose other end is in another network namespace.
+func (l *link) podEnd() bool { return l.kind == "veth" && l.away }
+
 // ofSoftware are the kinds of ports by which a bridge for pods has no router of another network behind it.
 var ofSoftware = map[string]bool{"veth": true, "vxlan": true, "geneve": true, "dummy": true}
 
@@ -156,7 +159,7 @@ func (n *Network) BridgeOfPods(dev string) (is bool) {
 		if !ofSoftware[l.kind] {
 			return false
 		}
-		is = is || l.kind == "veth" && l.away
+		is = is || l.podEnd()
 	}
 	return is
 }
@@ -165,7 +168,7 @@ func (n *Network) BridgeOfPods(dev string) (is bool) {
 // end is in another network namespace, or a bridge all of whose ports are; and no route goes to a gateway by it, as by
 // the interface of a node that is a container itself. It is false where that was not collected.
 func (n *Network) PodsOnly(dev string, v4 bool) bool {
-	end := func(dev string) bool { return n.links[dev].kind == "veth" && n.links[dev].away }
+	end := func(dev string) bool { l := n.links[dev]; return l.podEnd() }
 	if n.HasGateway(dev, v4) {
 		return false
 	}

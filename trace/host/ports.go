@@ -87,7 +87,7 @@ func (n *Network) ProxiesND(dev string, ip netip.Addr) (may, known bool) {
 			return true, true
 		}
 	}
-	return n.proxied[neighbourKey{dev, ip}] || n.proxied[neighbourKey{"", ip}], n.proxied != nil
+	return n.answersInPlaceOf(dev, ip), n.proxied != nil
 }
 
 // Elsewhere says where a bridge sends frames to a MAC other than by one of its ports; set tells whether frames from

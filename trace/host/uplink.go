@@ -100,9 +100,9 @@ func (n *Network) OwnRoute(a netip.Addr) Lookup {
 	return n.Lookup(Query{Dst: a, Src: anyAddr(a.Unmap().Is4()), Local: true, Bare: true})
 }
 
-// HasGatewayAddress tells whether an interface has an address of a family that pods there have as their gateway: one of
-// the link alone the kernel makes by itself, and no plugin of CNI hands out.
-func (n *Network) HasGatewayAddress(dev string, v4 bool) bool {
+// HasAddressOf tells whether an interface has an address of a family beside those of the link, which the kernel makes
+// by itself, and no plugin of CNI hands out.
+func (n *Network) HasAddressOf(dev string, v4 bool) bool {
 	return slices.ContainsFunc(n.AddressesOn(dev), func(a netip.Addr) bool {
 		return a.Is4() == v4 && !a.IsLinkLocalUnicast()
 	})

@@ -96,11 +96,7 @@ func (p *pathCase) lostRemedy(x *onward) remedy {
 	if x.code != AnswerLost || !pkt.Dst.IsValid() {
 		return remedy{}
 	}
-	words := []string{"ip", "route", "get", pkt.Dst.String(), "from", x.end.Packet.Dst.String()}
-	if pkt.In != "" && !netfilter.IsUnknown(pkt.In) {
-		words = append(words, "iif", pkt.In)
-	}
-	ask := command{line: report.ShellLine(words...), onNode: true}
+	ask := command{line: report.ShellLine(routeGet(pkt.Dst, x.end.Packet.Dst, pkt.In, 0)...), onNode: true}
 	switch {
 	case x.at.End == netfilter.NoRoute:
 		return advice("give {node} a route to "+pkt.Dst.String()+" (for clients outside the cluster a default route, for "+

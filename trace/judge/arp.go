@@ -76,7 +76,7 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 					Text: "restore the route, and find what has removed it: the kernel adds it with the address", Commands: fix,
 				}
 			}
-			if p.net.Ordinary(h.dev) && !p.net.Resolves(h.dev) {
+			if p.arpOff(h.dev) {
 				is.remedy = report.Remedy{
 					Text:     "turn ARP on again, and find what has turned it off",
 					Commands: []report.Command{p.onNode("", "ip", "link", "set", "dev", h.dev, "arp", "on")},
@@ -130,20 +130,12 @@ func (p *pathCase) betweenPods(is issue) []issue {
 
 // silentAt is [pathCase.unanswered4] or, of IPv6, [pathCase.unanswered6].
 func (p *pathCase) silentAt(h hop) string {
-	why, known := p.silent[h]
-	if known {
-		return why
-	}
-	if h.ip.Is4() {
-		why = p.unanswered4(h)
-	} else {
-		why = p.unanswered6(h)
-	}
-	if p.silent == nil {
-		p.silent = map[hop]string{}
-	}
-	p.silent[h] = why
-	return why
+	return p.silent.once(h, func() string {
+		if h.ip.Is4() {
+			return p.unanswered4(h)
+		}
+		return p.unanswered6(h)
+	})
 }
 
 // unanswered4 says why the node tells a neighbour none of the addresses that it has on that interface; "" where it
@@ -172,7 +164,7 @@ func (p *pathCase) unanswered4(h hop) string {
 // unanswered6: [host.Network.Unused]. An address of the link is not a pod's gateway where the interface has another.
 func (p *pathCase) unanswered6(h hop) string {
 	why := p.net.Unused(h.dev)
-	if why == "" && p.net.Ordinary(h.dev) && !p.net.Resolves(h.dev) {
+	if why == "" && p.arpOff(h.dev) {
 		why = "ip link: " + h.dev + " has NOARP"
 	}
 	if why == "" {
@@ -220,3 +212,6 @@ func (p *pathCase) ownAgain(dev string) (fix []report.Command) {
 func (n *node) asksFor(dev string) bool {
 	return n.net.Ordinary(dev) || n.net.PodsOnly(dev, true) || n.net.Bridge(dev)
 }
+
+// arpOff tells whether an interface of an ordinary link has been set to ask and answer nobody.
+func (n *node) arpOff(dev string) bool { return n.net.Ordinary(dev) && n.net.NoARP(dev) }

@@ -23,12 +23,12 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	}
 	if !p.local(pkt.Dst) {
 		const forPods = ", which other nodes send answers to, and those to its pods"
-		if own := p.ownGone(pkt.Dst.Is4()); own.IsValid() {
+		own, gone := p.nodesAddress(pkt.Dst.Is4())
+		if gone {
 			return &netfilter.Uncertain{
 				What: "the way that they take", Why: "no interface of the node has the Node's address " + own.String() + forPods,
 			}
 		}
-		own := p.internalIP(pkt.Dst.Is4())
 		if why := p.untold(pkt, own); why != "" {
 			return &netfilter.Uncertain{
 				What: "the way that they take", Why: own.String() + " is the Node's address" + forPods + ", and " + why,
@@ -108,21 +108,24 @@ func (p *pathCase) astrayTo(pkt *netfilter.Packet, src netip.Addr) *netfilter.Un
 	return out
 }
 
-// ownGone is the address that the Node has in the API and no interface of the node has; the zero Addr for none.
-func (p *pathCase) ownGone(v4 bool) netip.Addr {
-	x := &p.gone[0]
-	if !v4 {
-		x = &p.gone[1]
-	}
-	if !x.asked {
-		x.asked = true
-		if own := p.internalIP(v4); own.IsValid() && p.net.Addresses() != nil {
-			if dev, _ := p.net.HasAddress(own); dev == "" {
-				x.own = own
-			}
+// nodesAddress is the address that the Node has in the API, the zero Addr for none; gone tells whether no interface of
+// the node has it.
+func (w *worker) nodesAddress(v4 bool) (own netip.Addr, gone bool) {
+	x := w.own.once(v4, func() nodeAddress {
+		own := w.internalIP(v4)
+		if !own.IsValid() || w.net.Addresses() == nil {
+			return nodeAddress{own: own}
 		}
-	}
-	return x.own
+		dev, _ := w.net.HasAddress(own)
+		return nodeAddress{own, dev == ""}
+	})
+	return x.own, x.gone
+}
+
+// nodeAddress is what nodesAddress returns.
+type nodeAddress struct {
+	own  netip.Addr
+	gone bool
 }
 
 // nodesOwn tells whether answers to an address of the node come back as those to any other of its addresses do: it is
@@ -137,19 +140,11 @@ func (p *pathCase) nodesOwn(pkt *netfilter.Packet, src netip.Addr) bool {
 	case p.net.OnlyAddress(pkt.Out, src.Is4()) == src:
 		return true
 	}
-	next := nextHop(pkt)
+	next := pkt.Hop()
 	if next.IsLinkLocalUnicast() {
 		return p.net.Together(pkt.Out, src, src)
 	}
 	return p.net.Together(pkt.Out, src, next)
-}
-
-// nextHop is whom the kernel sends a packet to on the link.
-func nextHop(pkt *netfilter.Packet) netip.Addr {
-	if pkt.NextHop.IsValid() {
-		return pkt.NextHop
-	}
-	return pkt.Dst
 }
 
 // untold says why a host on the outgoing link that asks for the link-layer address of the packet's source, an address
@@ -159,16 +154,8 @@ func (p *pathCase) untold(pkt *netfilter.Packet, src netip.Addr) string {
 	if p.local(pkt.Dst) || pkt.Out == "" || netfilter.IsUnknown(pkt.Out) || !src.IsValid() {
 		return ""
 	}
-	q := whoHas{pkt.Out, nextHop(pkt), src}
-	why, known := p.untolds[q]
-	if !known {
-		why = p.untoldTo(q)
-		if p.untolds == nil {
-			p.untolds = map[whoHas]string{}
-		}
-		p.untolds[q] = why
-	}
-	return why
+	q := whoHas{pkt.Out, pkt.Hop(), src}
+	return p.untolds.once(q, func() string { return p.untoldTo(q) })
 }
 
 // whoHas is what another host asks on a link of the node: who has an address.
@@ -187,15 +174,11 @@ func (w *worker) untoldTo(q whoHas) string {
 	if q.asker.IsLinkLocalUnicast() || !w.asksFor(dev) || w.net.Addresses() == nil {
 		return ""
 	}
-	has := func(dev string, is func(netip.Addr) bool) bool {
-		return slices.ContainsFunc(w.net.AddressesOn(dev), is)
-	}
-	global := func(a netip.Addr) bool { return a.Is4() == src.Is4() && !a.IsLinkLocalUnicast() }
-	here := has(dev, func(a netip.Addr) bool { return a == src })
+	here := slices.Contains(w.net.AddressesOn(dev), src)
 	if at, _ := w.net.HasAddress(src); !here && w.asksFor(at) && !w.net.PodsOnly(at, src.Is4()) {
 		return "" // answers may come back by that link
 	}
-	if !here && has(dev, global) && !w.net.Together(dev, src, src) {
+	if !here && w.net.HasAddressOf(dev, src.Is4()) && !w.net.Together(dev, src, src) {
 		return "" // a router sends answers to another address of the node
 	}
 	if src.Is4() {

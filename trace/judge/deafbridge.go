@@ -40,13 +40,5 @@ func (p *pathCase) deafBridge(o *expect.Origin, end *netfilter.Outcome) obstacle
 
 // isDeaf is [host.Network.Deaf], asked once.
 func (w *worker) isDeaf(dev string) bool {
-	deaf, known := w.deaf[dev]
-	if !known {
-		if w.deaf == nil {
-			w.deaf = map[string]bool{}
-		}
-		deaf = w.net.Deaf(dev)
-		w.deaf[dev] = deaf
-	}
-	return deaf
+	return w.deaf.once(dev, func() bool { return w.net.Deaf(dev) })
 }

@@ -5,6 +5,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -25,16 +26,11 @@ func (p *pathCase) detour(end *netfilter.Outcome) *issue {
 	}
 	o := &p.want.Origin
 	q := host.Query{Dst: pkt.Dst, Src: o.Address, Mark: pkt.Mark, Proto: pkt.Proto, DstPort: pkt.DstPort}
-	ask := []string{"ip", "route", "get", pkt.Dst.String(), "from", o.Address.String()}
 	switch {
 	case o.Kind == expect.FromNode:
 		q.Local, q.AnyUID = true, true
 	case !netfilter.IsUnknown(o.Iface):
 		q.In = o.Iface
-		ask = append(ask, "iif", o.Iface)
-	}
-	if pkt.Mark != 0 {
-		ask = append(ask, "mark", fmt.Sprintf("%#x", pkt.Mark))
 	}
 	evidence := []string{fmt.Sprintf("%s leaves by %s via %s; the node's own packets to it by %s", pkt.Dst, pkt.Out,
 		pkt.NextHop, l.Dev)}
@@ -50,8 +46,21 @@ func (p *pathCase) detour(end *netfilter.Outcome) *issue {
 				"has set it; real connections (trace --live) show what happens",
 			Commands: append([]report.Command{
 				p.onNode("", "ip", familyFlag(pkt.Dst.Is4()), "rule"),
-				p.onNode("to see the route of these packets", ask...),
+				p.onNode("to see the route of these packets", routeGet(q.Dst, q.Src, q.In, q.Mark)...),
 			}, p.askLive().Commands...),
 		},
 	}
+}
+
+// routeGet is the command that shows the route of packets: those that come in by an interface, or, where that is "" or
+// not known, the node's own.
+func routeGet(dst, src netip.Addr, in string, mark uint32) []string {
+	words := []string{"ip", "route", "get", dst.String(), "from", src.String()}
+	if in != "" && !netfilter.IsUnknown(in) {
+		words = append(words, "iif", in)
+	}
+	if mark != 0 {
+		words = append(words, "mark", fmt.Sprintf("%#x", mark))
+	}
+	return words
 }

@@ -111,11 +111,7 @@ type hop struct {
 func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	var out []hop
 	if pkt := &end.Packet; pkt.Out != "" && pkt.Out != netfilter.UnknownIface {
-		ip := pkt.NextHop
-		if !ip.IsValid() {
-			ip = pkt.Dst
-		}
-		out = append(out, hop{pkt.Out, ip})
+		out = append(out, hop{pkt.Out, pkt.Hop()})
 	}
 	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
 		out = append(out, hop{o.Iface, p.backTo(o, end)})
@@ -149,15 +145,7 @@ func (p *pathCase) backRoute(o *expect.Origin, end *netfilter.Outcome) host.Look
 
 // gated tells whether any route to an address leads by a gateway, but for default routes.
 func (w *worker) gated(a netip.Addr) bool {
-	gated, known := w.gateways[a]
-	if !known {
-		if w.gateways == nil {
-			w.gateways = map[netip.Addr]bool{}
-		}
-		gated = w.net.ByGateway(a)
-		w.gateways[a] = gated
-	}
-	return gated
+	return w.gateways.once(a, func() bool { return w.net.ByGateway(a) })
 }
 
 // withoutCarrier: [host.Network.NoCarrier].

@@ -147,17 +147,12 @@ func (p *pathCase) possibleHops(end *netfilter.Outcome) []hop {
 // anyHops are the next hops that packets to an address may have, whatever their mark and sender; none where there is
 // one, or the route is not known.
 func (w *worker) anyHops(dst netip.Addr) []host.Hop {
-	hops, known := w.hopsTo[dst]
-	if !known {
+	return w.hopsTo.once(dst, func() []host.Hop {
 		if l := w.net.Lookup(host.Query{Dst: dst, AnyMark: true, AnyUID: true}); l.Known {
-			hops = l.Hops
+			return l.Hops
 		}
-		if w.hopsTo == nil {
-			w.hopsTo = map[netip.Addr][]host.Hop{}
-		}
-		w.hopsTo[dst] = hops
-	}
-	return hops
+		return nil
+	})
 }
 
 // onNode makes a command of the node.

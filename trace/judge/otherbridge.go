@@ -87,14 +87,7 @@ func (p *pathCase) apart(h hop) *misport {
 	if !p.net.Bridge(h.dev) || !p.net.PodsOnly(h.dev, h.ip.Is4()) {
 		return nil
 	}
-	at, known := p.podPorts[h]
-	if !known {
-		at = p.portOfPod(h)
-		if p.podPorts == nil {
-			p.podPorts = map[hop]podPort{}
-		}
-		p.podPorts[h] = at
-	}
+	at := p.podPorts.once(h, func() podPort { return p.portOfPod(h) })
 	switch {
 	case at.dev == "":
 		return nil

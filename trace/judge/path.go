@@ -36,27 +36,24 @@ type worker struct {
 		got    []outcome
 	}
 	// hopsTo is what anyHops has found for the endpoints of one Service.
-	hopsTo map[netip.Addr][]host.Hop
+	hopsTo cache[netip.Addr, []host.Hop]
 	// untolds is what untold has found.
-	untolds map[whoHas]string
-	silent  map[hop]string  // why the node does not answer there; "" where it may
-	deaf    map[string]bool // of bridges: [host.Network.Deaf]
-	// gone is the Node's address of each family that no interface of the node has; the zero Addr for none.
-	gone [2]struct {
-		asked bool
-		own   netip.Addr
-	}
+	untolds cache[whoHas, string]
+	silent  cache[hop, string]  // why the node does not answer there; "" where it may
+	deaf    cache[string, bool] // of bridges: [host.Network.Deaf]
+	// own is what nodesAddress has found of IPv4 (true) and IPv6.
+	own cache[bool, nodeAddress]
 	// clientPorts is what countClientPorts has found.
 	clientPorts *struct {
 		count int
 		known bool
 	}
 	// gateways is what gated has found.
-	gateways map[netip.Addr]bool
+	gateways cache[netip.Addr, bool]
 	// routed is what routedNodes has found.
 	routed map[bool][]routedNode
 	// podPorts is what apart has found.
-	podPorts map[hop]podPort
+	podPorts cache[hop, podPort]
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]passing
 
@@ -64,6 +61,22 @@ type worker struct {
 	digest            *digest.Digest
 	trail, classTrail *netfilter.Trail
 	reused, anew      int // how many paths were taken over from it, and how many judged
+}
+
+// cache holds answers that are the same whenever they are asked for.
+type cache[K comparable, V any] map[K]V
+
+// once returns the answer for a key. What was not asked for before is found, and kept.
+func (c *cache[K, V]) once(key K, find func() V) V {
+	v, known := (*c)[key]
+	if !known {
+		v = find()
+		if *c == nil {
+			*c = cache[K, V]{}
+		}
+		(*c)[key] = v
+	}
+	return v
 }
 
 // pathCase is one path under judgement: a frontend from an origin.
@@ -210,10 +223,8 @@ func (p *pathCase) compare() {
 	more := p.run(stageAnswers, stageAnswers)
 	for i := range more {
 		is := &more[i]
-		rest := slices.DeleteFunc(slices.Clone(is.endpoints), func(e string) bool { return slices.Contains(lost, e) })
-		if len(rest) < len(is.endpoints) {
-			is.endpoints, is.subject = rest, cut(rest, maxEvidence)
-		}
+		is.endpoints = slices.DeleteFunc(is.endpoints, func(e string) bool { return slices.Contains(lost, e) })
+		is.subject = cut(is.endpoints, 4)
 	}
 	more = slices.DeleteFunc(more, func(is issue) bool { return len(is.endpoints) == 0 })
 	p.found = append(p.found, p.findings(more)...)

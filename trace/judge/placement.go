@@ -267,7 +267,7 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 	}
 	bare := func(dev string) bool {
 		return p.net.BridgeOfPods(dev) && (dev == l.Dev || p.net.PodsOnly(dev, v4)) && p.net.Addresses() != nil &&
-			!p.net.HasGatewayAddress(dev, v4)
+			!p.net.HasAddressOf(dev, v4)
 	}
 	away := l.Gateway.IsValid() && l.Dev == p.net.Uplink(v4)
 	if dev := p.net.Within(a); away && dev != "" {

@@ -5,9 +5,6 @@ package netfilter
 import (
 	"fmt"
 	"math"
-	"net/netip"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
 // action is what the kernel itself does at a hook with packets behind the first of a connection, beside the chains.
@@ -172,21 +169,6 @@ func (w *Walker) onward(from Start, first *Start, opt Options) Result {
 		w.fromPrerouting(in)
 	}
 	return w.result()
-}
-
-// SourceRoute looks up the route that chooses the source of a local process's packet to dst ([SourceFor]).
-func SourceRoute(h *host.Network, proto uint8, dst netip.AddrPort) host.Lookup {
-	return h.Lookup(sourceQuery(proto, dst))
-}
-
-// AnswerRoute looks up the route of the datagram by which a socket without an address of its own answers a packet that
-// was delivered to it. Its PrefSrc is the answer's source, whatever address the packet had been sent to (udp_sendmsg in
-// net/ipv4/udp.c, ip6_dst_lookup_tail in net/ipv6/ip6_output.c). dev is the interface that the socket is bound to; ""
-// for none.
-func AnswerRoute(h *host.Network, p *Packet, dev string) host.Lookup {
-	q := sourceQuery(p.Proto, netip.AddrPortFrom(p.Src, p.SrcPort))
-	q.SrcPort, q.Out = p.DstPort, dev
-	return h.Lookup(q)
 }
 
 // Answered tells whether an outcome of [Walker.Answer] is what the client waits for: it comes from the frontend, to

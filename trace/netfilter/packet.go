@@ -130,6 +130,14 @@ type Packet struct {
 	Recent string
 }
 
+// Hop returns whom the packet is sent to on the link: the gateway of its route, or its destination.
+func (p *Packet) Hop() netip.Addr {
+	if p.NextHop.IsValid() {
+		return p.NextHop
+	}
+	return p.Dst
+}
+
 // PortRange are the ports from the first to the last.
 type PortRange struct{ First, Last uint16 }
 

@@ -362,9 +362,7 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 func (w *Walker) resendRoute(bs []branch) []branch {
 	var out []branch
 	for i := range bs {
-		dst := bs[i].pkt.Dst
-		q := host.Query{Dst: dst, Src: unspecified(dst), Local: true, Bare: true}
-		out = w.take(Output, bs[i], w.host.Lookup(q), out)
+		out = w.take(Output, bs[i], w.host.OwnRoute(bs[i].pkt.Dst), out)
 	}
 	return leave(out)
 }
@@ -409,10 +407,25 @@ func unspecified(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
+// SourceRoute looks up the route that chooses the source of a local process's packet to dst ([SourceFor]).
+func SourceRoute(h *host.Network, proto uint8, dst netip.AddrPort) host.Lookup {
+	return h.Lookup(sourceQuery(proto, dst))
+}
+
+// AnswerRoute looks up the route of the datagram by which a socket without an address of its own answers a packet that
+// was delivered to it. Its PrefSrc is the answer's source, whatever address the packet had been sent to (udp_sendmsg in
+// net/ipv4/udp.c, ip6_dst_lookup_tail in net/ipv6/ip6_output.c). dev is the interface that the socket is bound to; ""
+// for none.
+func AnswerRoute(h *host.Network, p *Packet, dev string) host.Lookup {
+	q := sourceQuery(p.Proto, netip.AddrPortFrom(p.Src, p.SrcPort))
+	q.SrcPort, q.Out = p.DstPort, dev
+	return h.Lookup(q)
+}
+
 // SourceFor returns the address that a local process's packet to dst carries as its source: that of the route to it
 // before any translation, and for the node's own addresses the destination itself. The zero Addr when it is not known.
 func SourceFor(h *host.Network, proto uint8, dst netip.AddrPort) netip.Addr {
-	if r := h.Lookup(sourceQuery(proto, dst)); r.Known && !r.Unusable() {
+	if r := SourceRoute(h, proto, dst); r.Known && !r.Unusable() {
 		return r.PrefSrc
 	}
 	if local, known := h.Local(dst.Addr()); known && local {

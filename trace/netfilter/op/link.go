@@ -3,7 +3,6 @@
 package op
 
 import (
-	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ func LinkSource(c *netfilter.Context) (mac uint64, known bool) {
 	}
 	// A host on the link sends by a router what is for an address beyond.
 	from, to := ends(p)
-	dev := cmp.Or(c.Host.Master(p.In), p.In)
+	dev := c.Host.Receiver(p.In)
 	if !c.Host.PodsOnly(dev, p.Family == netfilter.IPv4) && !c.Host.Reaches(dev, to) {
 		return 0, false
 	}
@@ -40,13 +39,10 @@ func LinkSource(c *netfilter.Context) (mac uint64, known bool) {
 
 // ends are the addresses that the packet came in with, before any translation.
 func ends(p *netfilter.Packet) (from, to netip.Addr) {
-	switch {
-	case p.Conn == nil:
-		return p.OrigSrc, p.OrigDst
-	case p.Turn.Answers():
+	if p.Turn.Answers() {
 		return p.Conn.Reply.Src.Addr(), p.Conn.Reply.Dst.Addr()
 	}
-	return p.Conn.Original.Src.Addr(), p.Conn.Original.Dst.Addr()
+	return p.OrigSrc, p.OrigDst
 }
 
 // MAC reads a link-layer address of Ethernet, as ip, nft and iptables print it.

@@ -17,7 +17,7 @@ import (
 const ofRemedies = 40
 
 // inNamespace are the programs that change nothing but the network namespace that they run in.
-var inNamespace = regexp.MustCompile(`^(ip|bridge|tc|nft|ip6?tables[a-z-]*|sysctl -w net[./]|sysctl net[./]) `)
+var inNamespace = regexp.MustCompile(`^((ip|bridge|tc|nft|ip6?tables[a-z-]*) |sysctl (-w )?net[./])`)
 
 // TestRemediesAreTaken runs the commands that findings name, each fault's on the node that has it: they are commands
 // that the kernel takes. A person pastes those without a condition, and those of one condition.

@@ -100,6 +100,12 @@ func returnFaults() []fault {
 			fails: none, unknownToo: true,
 		},
 		{
+			name: "the uplink has its address on lo, and a proxy's entry that does not count, IPv6", v6: true,
+			make: unnumbered6 + `ip -6 addr add fd00:79::11/128 dev lo
+				ip -6 neigh add proxy fd00:79::11 dev eth0; forget`,
+			fails: some, named: `proxy_ndp=0`,
+		},
+		{
 			name:  "the uplink has its address on lo, and answers for its own alone",
 			make:  unnumbered4 + `ip addr add 10.79.0.11/32 dev lo; sysctl -qw net.ipv4.conf.all.arp_ignore=1` + othersAsk,
 			fails: some, named: `arp_ignore`,

@@ -111,6 +111,8 @@ var linkFaults = []fault{
 	trap("the node answers for the pod's gateway in IPv6, too", append(calico6("fd00:244:2::1"),
 		"node2 sysctl -qw net.ipv6.conf.vethpod.proxy_ndp=1 net.ipv6.neigh.vethpod.proxy_delay=0",
 		"node2 ip -6 neigh add proxy fd00:244:2::1 dev vethpod")...).inIPv6(),
+	lostAnswer("the node has an entry for the pod's gateway that does not count", append(calico6("fd00:244:2::1"),
+		"node2 ip -6 neigh add proxy fd00:244:2::1 dev vethpod")...).saying("proxy_ndp=0").inIPv6(),
 
 	lostAnswer("the pod's neighbour for its gateway has the address of another interface of the node",
 		otherMAC("node2", "eth1", "endpoint", "10.244.2.1", "eth0")...).saying("the address of eth1").

@@ -268,10 +268,10 @@ func (v *veth) besideDev() (dev, end string) {
 func (v *veth) answersForOthers(failed bool, show string) (s report.Segment, ok bool) {
 	bridge := v.node.Host.Master(v.end)
 	if v.hop.Is6() && bridge == "" && failed {
-		if may, known := v.node.Host.ProxiesND(v.end, v.hop); known && !may {
+		if may, why, known := v.node.Host.ProxiesND(v.end, v.hop); known && !may {
 			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s on %s, and %s does not answer for "+
 				"others", v.podPlace, v.hop, v.node.Name, v.end, v.end),
-				"ip neigh show proxy on "+v.node.Name+": "+v.hop.String()+" is not listed"), false
+				cmp.Or(why, "ip neigh show proxy on "+v.node.Name+": "+v.hop.String()+" is not listed")), false
 		}
 	}
 	if v.hop.Is4() {

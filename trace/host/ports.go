@@ -79,15 +79,28 @@ func (n *Network) WithMAC(mac string) (devs []string) {
 func (n *Network) NoARP(dev string) bool { return n.links[dev].noARP }
 
 // ProxiesND tells whether the node may answer on an interface where a neighbour asks for an IPv6 address that is not
-// its own there: by an entry (ndisc_recv_ns in net/ipv6/ndisc.c), or as that is the address of all routers of one of
-// its subnets (addrconf_join_anycast in net/ipv6/addrconf.c). known is false where the entries were not collected.
-func (n *Network) ProxiesND(dev string, ip netip.Addr) (may, known bool) {
+// its own there: by an entry, where the interface forwards and proxy_ndp is set (ndisc_recv_ns in net/ipv6/ndisc.c), or
+// as that is the address of all routers of one of its subnets (addrconf_join_anycast in net/ipv6/addrconf.c). why says
+// what makes it not do so by an entry that there is. known is false where the entries were not collected.
+func (n *Network) ProxiesND(dev string, ip netip.Addr) (may bool, why string, known bool) {
 	for _, i := range n.devs[dev] {
 		if n.addrs[i].prefix.Addr() == ip {
-			return true, true
+			return true, "", true
 		}
 	}
-	return n.answersInPlaceOf(dev, ip), n.proxied != nil
+	if !n.answersInPlaceOf(dev, ip) {
+		return false, "", n.proxied != nil
+	}
+	for _, name := range []string{"proxy_ndp", "forwarding"} {
+		key := "net/ipv6/conf/" + dev + "/" + name
+		own, collected := n.Sysctl(key)
+		all, there := n.Sysctl("net/ipv6/conf/all/" + name)
+		// Of all, forwarding was copied to the interfaces, and proxy_ndp is asked beside theirs.
+		if collected && own == "0" && (name == "forwarding" || there && all == "0") {
+			return false, "ip neigh: proxy " + ip.String() + " dev " + dev + ", and " + key + "=0", true
+		}
+	}
+	return true, "", true
 }
 
 // Elsewhere says where a bridge sends frames to a MAC other than by one of its ports; set tells whether frames from

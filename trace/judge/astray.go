@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -187,9 +188,11 @@ func (w *worker) untoldTo(q whoHas) string {
 		}
 		return ""
 	}
-	if may, known := w.net.ProxiesND(dev, src); here || may || !known {
+	may, why, known := w.net.ProxiesND(dev, src)
+	if here || may || !known {
 		return ""
 	}
 	// ndisc_recv_ns in net/ipv6/ndisc.c
-	return "not an address of " + dev + ": the kernel answers neighbour solicitations there for no other"
+	return "not an address of " + dev + ": " +
+		cmp.Or(why, "the kernel answers neighbour solicitations there for no other")
 }

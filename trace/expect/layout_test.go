@@ -89,6 +89,11 @@ func TestLayoutGoesBeforeVersion(t *testing.T) {
 			f: externalFrontend, o: outsider, want: "DNAT Hairpin ",
 		},
 		{
+			name: "the node keeps an external IP as its source in ipvs mode", version: "v1.37.0", mode: kubeproxy.IPVS,
+			mods: local, slice: remote, f: externalFrontend, o: Origin{Kind: FromNode, Address: externalFrontend.Address},
+			want: "DNAT Hairpin NoLocalEndpoints",
+		},
+		{
 			name: "a version to come", version: "v1.38.0", mode: kubeproxy.NFTables,
 			shown: kubeproxy.Layout{NFTFilter: kubeproxy.NFTFilterPreDNAT}, mods: local, slice: remote, f: externalFrontend,
 			o: aNode, want: "Drop  NoLocalEndpoints",

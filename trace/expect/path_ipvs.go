@@ -50,12 +50,23 @@ func (n *Node) throughVirtualServer(p *Path, s *service, fam *familyService, por
 	p.Action, p.Endpoints = DNAT, endpoints
 	n.masqueradeIPVS(p, s, family)
 	n.correctHairpin(p)
-	if usesLocal && len(port.local) == 0 && p.Masquerade != MasqAlways && o.Kind == FromExternal {
-		p.Reason = ReasonNoLocalEndpoints
-		p.Why = policy + " is Local, and there is " + n.missingEndpoints(port, Drop) +
-			". In ipvs mode kube-proxy sends it there all the same, " +
-			"with its source: the answer does not come back through this node"
+	if !usesLocal || len(port.local) > 0 || p.Masquerade == MasqAlways {
+		return
 	}
+	lost := ""
+	switch {
+	case o.Kind == FromExternal:
+		lost = "its source: the answer does not come back through this node"
+	case o.Kind == FromNode && o.Address == f.Address && p.Masquerade == MasqHairpin:
+		// The source of the route to an address of kube-ipvs0 (fib_validate_source in net/ipv4/fib_frontend.c).
+		lost = "the frontend's address as its source: a node that has that address, too, takes no packets from it, and " +
+			"the answer does not come back here"
+	default:
+		return
+	}
+	p.Reason = ReasonNoLocalEndpoints
+	p.Why = policy + " is Local, and there is " + n.missingEndpoints(port, Drop) +
+		". In ipvs mode kube-proxy sends it there all the same, with " + lost
 }
 
 // dropOutsideFirewall is dropOutsideRanges for the chain KUBE-PROXY-FIREWALL: it matches address and port, so the

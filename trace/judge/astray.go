@@ -40,8 +40,9 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 	case pkt.SNAT && !pkt.Src.IsValid():
 		return p.oneAstray(pkt)
 	case !pkt.Src.IsValid(), p.want.Origin.Kind != expect.FromNode && (!pkt.SNAT || pkt.Src == pkt.OrigSrc),
-		!pkt.SNAT && (pkt.Src == pkt.OrigDst || p.placeOf(pkt.Dst).node == p.Name):
-		return nil // in ipvs mode the node itself has the frontend's address
+		!pkt.SNAT && p.placeOf(pkt.Dst).node == p.Name,
+		!pkt.SNAT && pkt.Src == pkt.OrigDst && p.want.Reason == expect.ReasonNoLocalEndpoints:
+		return nil // the last is expected in ipvs mode, and said
 	}
 	return p.astrayTo(pkt, pkt.Src)
 }

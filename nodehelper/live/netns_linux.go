@@ -9,11 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -79,7 +81,7 @@ const ownNamespace = "/proc/thread-self/ns/net"
 // namespaces finds the network namespaces of pods by their addresses.
 type namespaces struct {
 	once   sync.Once
-	byAddr map[netip.Addr]*namespace
+	byAddr map[netip.Addr][]*namespace
 	all    []*os.File
 	err    error
 }
@@ -93,8 +95,20 @@ func (n *namespaces) of(a netip.Addr) (*namespace, error) {
 	if n.err != nil {
 		return nil, n.err
 	}
-	if s := n.byAddr[a]; s != nil {
-		return s, nil
+	switch list := n.byAddr[a]; len(list) {
+	case 0:
+	case 1:
+		return list[0], nil
+	default:
+		files := make([]*os.File, len(list))
+		for i, s := range list {
+			files[i] = s.file
+		}
+		i := podns.Only(files)
+		if i < 0 {
+			return nil, fmt.Errorf("%w: %s", podns.ErrSeveral, a)
+		}
+		return list[i], nil
 	}
 	return nil, fmt.Errorf("no process on the node is in the network namespace of a pod with the address %s", a)
 }
@@ -111,7 +125,7 @@ func (n *namespaces) find() {
 		n.err = err
 		return
 	}
-	n.byAddr = map[netip.Addr]*namespace{}
+	n.byAddr = map[netip.Addr][]*namespace{}
 	seen := map[string]bool{own: true}
 	for _, e := range entries {
 		if _, err := strconv.Atoi(e.Name()); err != nil {
@@ -143,8 +157,9 @@ func (n *namespaces) addresses(s *namespace) error {
 		return err
 	}
 	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
-			n.byAddr[p.Addr()] = s
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() &&
+			!slices.Contains(n.byAddr[p.Addr()], s) {
+			n.byAddr[p.Addr()] = append(n.byAddr[p.Addr()], s)
 		}
 	}
 	return nil

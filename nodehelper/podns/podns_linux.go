@@ -41,6 +41,9 @@ var (
 	// ErrNone says that no process of the pod is to be found.
 	ErrNone = errors.New("no process on the node belongs to the pod: none is in a control group with its UID, or in a " +
 		"network namespace with its address")
+	// ErrSeveral says that it is not known which network namespace is the pod's.
+	ErrSeveral = errors.New("several network namespaces on the node have the pod's address, and not one of them alone " +
+		"has a link to the node")
 	// ErrNode says that the pod has no network namespace of its own.
 	ErrNode = errors.New("the pod's processes are in the node's own network namespace")
 )
@@ -151,14 +154,14 @@ func open(pid int) (*Namespace, error) {
 	return &Namespace{PID: pid, file: file}, nil
 }
 
-// byAddress finds the namespace that has one of a pod's addresses, each namespace once. Where several have it, none is
-// the pod's for certain.
+// byAddress finds the namespace that has one of a pod's addresses, each namespace once ([Only]).
 func byAddress(pids []int, own string, addresses []netip.Addr) (*Namespace, error) {
 	if len(addresses) == 0 {
 		return nil, ErrNone
 	}
 	seen := map[string]bool{own: true}
-	var found *Namespace
+	var found []*Namespace
+	var files []*os.File
 	for _, pid := range pids {
 		name, err := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
 		if err != nil || seen[name] {
@@ -177,17 +180,21 @@ func byAddress(pids []int, own string, addresses []netip.Addr) (*Namespace, erro
 			n.Close()
 			continue
 		}
-		if found != nil {
-			n.Close()
-			found.Close()
-			return nil, fmt.Errorf("several network namespaces on the node have the pod's address %s", addresses[0])
-		}
-		found = n
+		found, files = append(found, n), append(files, n.file)
 	}
-	if found == nil {
+	if len(found) == 0 {
 		return nil, ErrNone
 	}
-	return found, nil
+	only := Only(files)
+	for i, n := range found {
+		if i != only {
+			n.Close()
+		}
+	}
+	if only < 0 {
+		return nil, fmt.Errorf("%w: %s", ErrSeveral, addresses[0])
+	}
+	return found[only], nil
 }
 
 // hasAny tells whether the thread's network namespace has one of some addresses.

@@ -31,11 +31,13 @@ type fault struct {
 	// policy is a rule that is made behind the script.
 	policy policy
 	then   string // one that is run behind the connections, before the node is read
-	from   string // "" is a pod of the node, "node", "endpoint" (a pod that is one)
+	from   string // "" is a pod of the node, "node", "endpoint" (a pod that is one), "outside"
 	v6     bool
 	// large: connections send much more than fits into a packet.
 	large bool
-	toEnd bool // they read to the end of the answer
+	// udp: to the Service of UDP; nodePort: to the NodePort of the node's own address.
+	udp, nodePort bool
+	toEnd         bool // they read to the end of the answer
 
 	fails effect
 	named string // a regular expression, (?i), for what the findings must say
@@ -58,7 +60,7 @@ func shortFaults() []fault {
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 		sourceFaults(), unprintedFaults(), returnFaults(), detourFaults(), gatewayFaults(),
-		guardFaults(),
+		guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(),
 	)
 }
 
@@ -179,6 +181,9 @@ func findings(t *testing.T, r *report.NodeReport) string {
 		for i := range list {
 			x := &list[i]
 			fmt.Fprintf(&b, "\n%s %s %s: %s", x.Severity, x.Code, x.Subject, x.Message)
+			for _, c := range x.Commands {
+				fmt.Fprintf(&b, "\n    %s (%s)", c.Line, c.When)
+			}
 			for _, e := range x.Evidence {
 				fmt.Fprintf(&b, "\n    %+v %s", e.Where, e.Text)
 			}

@@ -110,7 +110,7 @@ func build(t *testing.T) *scene {
 	}
 	s.serve(t)
 	s.space = map[string]string{
-		"": s.client.Path, "node": "", "endpoint": s.local.Path,
+		"": s.client.Path, "node": "", "endpoint": s.local.Path, "outside": s.lan.Path,
 	}
 	return s
 }
@@ -126,6 +126,7 @@ func (s *scene) serve(t *testing.T) {
 				a = h.own[i]
 			}
 			testutil.Echo(t, testutil.NewThread(t, h.Path), "tcp", netip.AddrPortFrom(netip.MustParseAddr(a), 8080).String())
+			testutil.Echo(t, testutil.NewThread(t, h.Path), "udp", netip.AddrPortFrom(netip.MustParseAddr(a), 8080).String())
 		}
 	}
 }
@@ -147,6 +148,15 @@ func (s *scene) connect(t *testing.T, f *fault) (failed int, why string) {
 	if f.v6 {
 		to = netip.AddrPortFrom(netip.MustParseAddr(serviceIP6), 80).String()
 	}
+	if f.nodePort {
+		to = "10.79.0.11:30358"
+		if f.v6 {
+			to = "[fd00:79::11]:30358"
+		}
+	}
+	if f.udp {
+		to = "10.97.108.201:80"
+	}
 	size := len("hello\n")
 	if f.large {
 		size = 20_000
@@ -158,9 +168,12 @@ func (s *scene) connect(t *testing.T, f *fault) (failed int, why string) {
 		wg.Go(func() {
 			for range connections / atOnce {
 				var err error
-				if f.toEnd {
+				switch {
+				case f.udp:
+					_, err = testutil.Ask(th, "udp", netip.Addr{}, to, patience)
+				case f.toEnd:
 					_, err = testutil.AskToEnd(th, to, patience)
-				} else {
+				default:
 					_, err = testutil.AskLarge(th, to, size, patience)
 				}
 				if err != nil {
@@ -302,13 +315,29 @@ func (s *scene) judge(t *testing.T, f *fault) *report.NodeReport {
 	if f.from == "node" {
 		from = &judge.From{Kind: expect.FromNode}
 	}
-	ip := serviceIP
+	if f.from == "outside" {
+		a := "10.79.0.1"
+		if f.v6 {
+			a = "fd00:79::1"
+		}
+		from = &judge.From{Kind: expect.FromExternal, Address: netip.MustParseAddr(a)}
+	}
+	ip, name := serviceIP, service
 	if f.v6 {
 		ip = serviceIP6
 	}
+	if f.udp {
+		ip, name = "10.97.108.201", "faults-udp"
+	}
+	if f.nodePort {
+		ip = "10.79.0.11"
+		if f.v6 {
+			ip = "fd00:79::11"
+		}
+	}
 	r := judge.Files(c, snapshot.NewNode(nodeName, files), judge.Request{
 		Others:   func(of judge.Owner) (*snapshot.Node, error) { return s.told(t, of), nil },
-		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: service}}, Matching: true, From: from,
+		Services: []types.NamespacedName{{Namespace: faultdata.Namespace, Name: name}}, Matching: true, From: from,
 		Select: func(x expect.Frontend) bool { return x.Address.String() == ip },
 	})
 	return &r

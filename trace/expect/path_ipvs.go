@@ -53,7 +53,7 @@ func (n *Node) throughVirtualServer(p *Path, s *service, fam *familyService, por
 	if !usesLocal || len(port.local) > 0 || p.Masquerade == MasqAlways {
 		return
 	}
-	lost := ""
+	var lost string
 	switch {
 	case o.Kind == FromExternal:
 		lost = "its source: the answer does not come back through this node"

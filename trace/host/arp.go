@@ -114,6 +114,33 @@ func (n *Network) sameMedium(dev string, ip netip.Addr) bool {
 	return own == "-1" || l.Known && (medium(l.Dev) == own || medium(l.Dev) == "-1")
 }
 
+// NoProxy says why the kernel does not answer on an interface for an address of others, though a setting or an entry
+// lets it: it routes the question as a packet from the asker, and answers where that route is usable and by another
+// interface, or with proxy_arp_pvlan by the same; and medium_id may say that both share a link (arp_process and
+// arp_fwd_proxy in net/ipv4/arp.c). by is the route. "" where it may answer, and where nothing lets it.
+func (n *Network) NoProxy(dev string, ip, asker netip.Addr) (why string, by Decision) {
+	all, _ := n.Sysctl("net/ipv4/conf/all/" + proxyARP)
+	own, _ := n.Sysctl("net/ipv4/conf/" + dev + "/" + proxyARP)
+	may, setting, _ := n.AnswersForOthers(dev, ip)
+	if !may {
+		if medium := "net/ipv4/conf/" + dev + "/medium_id"; (all == "1" || own == "1") && n.sameMedium(dev, ip) {
+			return medium + "=" + n.sysctl[medium], by
+		}
+		return "", by
+	}
+	l := n.Lookup(Query{Dst: ip, Src: asker, In: dev, Bare: true})
+	switch {
+	case !l.Known:
+		return "", by
+	case l.Unusable():
+		return "the route to " + ip.String() + " for what comes in by " + dev + routeText(&l) + " is of the type " +
+			string(l.Type), l.By
+	case l.Type == RouteUnicast && l.Dev == dev && !strings.Contains(setting, "/proxy_arp_pvlan="):
+		return "the route to " + ip.String() + routeText(&l) + " is by " + dev + " itself", l.By
+	}
+	return "", by
+}
+
 // isSilent tells whether the node is certain not to answer for an address that is not its own.
 func (n *Network) isSilent(dev string, ip netip.Addr) bool {
 	may, _, known := n.AnswersForOthers(dev, ip)

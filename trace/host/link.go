@@ -142,6 +142,12 @@ func (n *Network) Ordinary(dev string) bool {
 // podEnd tells whether an interface is one end of a veth pair whose other end is in another network namespace.
 func (l *link) podEnd() bool { return l.kind == "veth" && l.away }
 
+// PodLink tells whether an interface is the node's end of a link to one pod, and no port of a bridge.
+func (n *Network) PodLink(dev string) bool {
+	l := n.links[dev]
+	return l.podEnd() && n.master[dev] == ""
+}
+
 // ofSoftware are the kinds of ports by which a bridge for pods has no router of another network behind it.
 var ofSoftware = map[string]bool{"veth": true, "vxlan": true, "geneve": true, "dummy": true}
 

@@ -258,6 +258,9 @@ func (n *Network) AddressesOn(dev string) []netip.Addr {
 	return out
 }
 
+// BroadcastsOn returns the interface of which an IPv4 address is the broadcast address; "" for none.
+func (n *Network) BroadcastsOn(a netip.Addr) string { return n.fam[0].broadcast[a.Unmap()] }
+
 // Reaches tells whether an address is in a subnet of an interface, or is the interface's own.
 func (n *Network) Reaches(dev string, a netip.Addr) bool {
 	for _, i := range n.devs[dev] {

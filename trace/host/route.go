@@ -36,9 +36,13 @@ type entry struct {
 	// hopLimit is the TTL or hop limit of packets that the namespace itself sends; 0: the route has none of its own.
 	hopLimit int
 	hops     []Hop  // those that are used; none for a route that refuses
+	anycast  bool   // ip prints anycast for local: many hosts have the address, this one among them
 	byObject bool   // it refuses as its next hop object does: the type of the route itself is unicast
 	nhid     uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
 }
+
+// anycast is the type that ip prints for such a route.
+const anycast = "anycast"
 
 // refuses tells whether a route ends the lookup with an error.
 func (e *entry) refuses() bool {
@@ -91,7 +95,10 @@ func (e *entry) text() string { return strings.Join(e.words(), " ") }
 // words are the route as ip route prints it, and takes it, but for its table.
 func (e *entry) words() []string {
 	var out []string
-	if e.typ != RouteUnicast {
+	switch {
+	case e.anycast:
+		out = append(out, anycast)
+	case e.typ != RouteUnicast:
 		out = append(out, string(e.typ))
 	}
 	switch {

@@ -292,8 +292,8 @@ func (e *entry) setType(s string) {
 	case RouteUnicast, RouteLocal, RouteBroadcast, RouteMulticast, RouteBlackhole, RouteUnreachable, RouteProhibit,
 		routeThrow:
 		e.typ = t
-	case "anycast":
-		e.typ = RouteLocal
+	case anycast:
+		e.typ, e.anycast = RouteLocal, true
 	default:
 		e.typ, e.unknown = t, fmt.Sprintf("its route is of the type %q", s)
 	}

@@ -64,6 +64,13 @@ func (n *Network) MasqueradeAddress(dev string, near netip.Addr) netip.Addr {
 	return n.source6(dev, near)
 }
 
+// NoMasquerade tells whether MASQUERADE drops all packets of IPv4 that leave by an interface: neither that nor another
+// one has an address that is not confined to the host or the link (nf_nat_masquerade_ipv4).
+func (n *Network) NoMasquerade(dev string) bool {
+	return n.addrs != nil && n.master != nil && !n.mayBeInVRF(dev) &&
+		!n.selectAddress(dev, netip.Addr{}, scopeGlobal).IsValid()
+}
+
 // RedirectAddress returns the destination to which REDIRECT translates a packet that came in by dev: the interface's
 // first address (nf_nat_redirect_ipv4 and _ipv6 in net/netfilter/nf_nat_redirect.c), and loopback for a packet of a
 // local process. The zero Addr where it is not known; the kernel drops the packet where the interface has no address.

@@ -79,6 +79,10 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 		if by := x.at.By; by.String() != "" {
 			is.evidence = append(say(by.String()), say(x.packet())...)
 			is.remedy = p.withoutRoute(by)
+		} else if takenFromClient(&p.want.Origin, &x.at) != "" {
+			var evidence []string
+			evidence, is.remedy = p.ofAnswer(x.at.Packet.Dst)
+			is.evidence = append(say(evidence...), say(x.packet())...)
 		} else if l := p.backRoute(&p.want.Origin, x.end); x.at.End == netfilter.Sent &&
 			x.at.Packet.Turn.Answers() && l.Known && l.Dev == x.at.Packet.Out &&
 			l.Dev != p.want.Origin.Iface && p.want.Origin.Kind == expect.FromPod {
@@ -315,6 +319,9 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 	}
 	x := p.judgeOnward(&res, dropped, lost, func(back *netfilter.Outcome) (string, bool) {
 		pkt := &back.Packet
+		if why := takenFromClient(o, back); why != "" {
+			return why, false
+		}
 		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()
 		switch {
 		case pkt.Tracking == netfilter.NotOurs || pkt.Tracking == netfilter.Invalid:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +47,12 @@ var (
 		),
 		by: stopped(
 			WrongNeighbour,
-			citing((*pathCase).misledByNeighbour),
+			func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
+				if s := p.nextHopIsMany(o, end); s.found() {
+					return s
+				}
+				return obstacle{evidence: p.misledByNeighbour(o, end)}
+			},
 			"the neighbour table has a link-layer address for the next hop that is not its own: no host takes the frames",
 		),
 	})
@@ -106,8 +112,8 @@ type hop struct {
 }
 
 // hops are the next hop of a packet that leaves for an endpoint, and that of its answer, which goes back to a pod of
-// the node by the interface that its request came by. Where the route is not certain there is none, and of an address
-// that merely stands for pods there is no answer.
+// the node by the interface that its request came by, and to a client outside by its route. Where the route is not
+// certain there is none, and of an address that merely stands for clients there is no answer.
 func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	var out []hop
 	if pkt := &end.Packet; pkt.Out != "" && pkt.Out != netfilter.UnknownIface {
@@ -115,6 +121,18 @@ func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	}
 	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
 		out = append(out, hop{o.Iface, p.backTo(o, end)})
+	}
+	if o.Kind == expect.FromExternal && o.Address.IsValid() && !o.Sample {
+		l := p.backRoute(o, end)
+		if l.Known && l.Type == host.RouteUnicast && len(l.Hops) == 0 && l.Dev != "" {
+			h := hop{l.Dev, l.Gateway}
+			if !h.ip.IsValid() {
+				h.ip = o.Address
+			}
+			if !slices.Contains(out, h) {
+				out = append(out, h)
+			}
+		}
 	}
 	return out
 }
@@ -130,14 +148,17 @@ func (p *pathCase) backTo(o *expect.Origin, end *netfilter.Outcome) netip.Addr {
 	return o.Address
 }
 
-// backRoute looks up the route of the answer to a pod of the node.
+// backRoute looks up the route of the answer to a pod of the node, or to a client outside.
 func (p *pathCase) backRoute(o *expect.Origin, end *netfilter.Outcome) host.Lookup {
 	pkt := &end.Packet
 	q := host.Query{
 		Dst: o.Address, Src: pkt.Dst, In: pkt.Out, Mark: pkt.CTMark, AnyMark: pkt.CTMark != 0, Proto: pkt.Proto,
 		SrcPort: pkt.DstPort,
 	}
-	if q.In == netfilter.UnknownIface {
+	switch {
+	case end.End == netfilter.Delivered:
+		q.Local, q.In = true, ""
+	case q.In == netfilter.UnknownIface:
 		q.In = ""
 	}
 	return p.net.Lookup(q)
@@ -149,11 +170,13 @@ func (w *worker) gated(a netip.Addr) bool {
 }
 
 // withoutCarrier: [host.Network.NoCarrier].
-func (p *pathCase) withoutCarrier(_ *expect.Origin, end *netfilter.Outcome) []string {
-	if !p.net.NoCarrier(end.Packet.Out) {
-		return nil
+func (p *pathCase) withoutCarrier(o *expect.Origin, end *netfilter.Outcome) []string {
+	for _, h := range p.hops(o, end) {
+		if p.net.NoCarrier(h.dev) {
+			return []string{p.routeBy(h) + "ip link: " + h.dev + " is UP and has NO-CARRIER"}
+		}
 	}
-	return []string{"ip link: " + end.Packet.Out + " is UP and has NO-CARRIER"}
+	return nil
 }
 
 // discarded: [host.Network.Discards].
@@ -164,6 +187,9 @@ func (p *pathCase) discarded(o *expect.Origin, end *netfilter.Outcome) []string 
 		}
 		if why := p.net.Discards(h.dev, h.ip); why != "" {
 			return []string{p.routeBy(h) + why}
+		}
+		if o.Kind == expect.FromExternal && h.ip == o.Address && p.net.PodsOnly(h.dev, h.ip.Is4()) {
+			return []string{p.routeBy(h) + "all ports of " + h.dev + " are those of pods of this node"}
 		}
 	}
 	return nil

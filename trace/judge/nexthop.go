@@ -265,7 +265,7 @@ func (p *pathCase) filteredByVLAN(h hop, _ *netfilter.Outcome) *doubt {
 // there.
 func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	e, ok := p.net.Neighbour(h.dev, h.ip)
-	if !ok || !p.setByHand(h.dev, &e) || !p.net.Resolves(h.dev) {
+	if !ok || !p.setByHand(h.dev, &e) || !p.net.Resolves(h.dev) || p.manyHosts(h, end.Packet.Dst, end.Packet.Proto) {
 		return nil
 	}
 	bridge := p.net.Bridge(h.dev)

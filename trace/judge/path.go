@@ -37,6 +37,8 @@ type worker struct {
 	}
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo cache[netip.Addr, []host.Hop]
+	// siblings is what routedPods has found.
+	siblings cache[bool, []routedPod]
 	// untolds is what untold has found.
 	untolds cache[whoHas, string]
 	silent  cache[hop, string]  // why the node does not answer there; "" where it may

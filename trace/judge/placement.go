@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -145,6 +144,10 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 	if words := by.DeleteRoute(); words != nil {
 		return []string{by.String()}, []report.Command{p.onNode("", words...)}
 	}
+	if dev := p.net.BroadcastsOn(a); dev != "" {
+		return []string{"ip addr: " + a.String() + " is the broadcast address of one of " + dev},
+			[]report.Command{p.onNode("to see which address it is", "ip", "addr", "show", "dev", dev)}
+	}
 	return []string{a.String() + " is an address of the node"}, []report.Command{
 		p.onNode("to find it", "ip", "route", "get", a.String()),
 	}
@@ -278,8 +281,11 @@ func (p *pathCase) cutOff(a netip.Addr) (evidence []string, fix []report.Command
 			}, []report.Command{p.onNode("", "ip", "link", "set", "dev", dev, "up")}
 		}
 	}
-	if away && !slices.ContainsFunc(p.net.Devs(), bare) || !away && !bare(l.Dev) {
-		return nil, nil
+	switch {
+	case away && !slices.ContainsFunc(p.net.Devs(), bare):
+		return p.unroutedPod(a, &l), nil
+	case !away && !bare(l.Dev):
+		return p.sharedLink(a, &l), nil
 	}
 	if away {
 		evidence = append(evidence, fmt.Sprintf("%s: the route to %s, a pod of this node, leads off the node", l.By, a))
@@ -447,26 +453,3 @@ func (p *pathCase) forwardAgain(when, port string) report.Command {
 
 // calicoPrefix begins the names of the interfaces that Calico makes for pods (InterfacePrefix of Felix).
 const calicoPrefix = "cali"
-
-// calicoGateway is that of Calico's pods, which no interface has.
-var calicoGateway = netip.AddrFrom4([4]byte{169, 254, 1, 1})
-
-// withoutProxyARP: the node answers for the gateway of Calico's pods where proxy_arp is set for the pod's interface or
-// for all, or where it has an entry for it.
-func (p *pathCase) withoutProxyARP(a netip.Addr) (evidence []string, fix []report.Command) {
-	l := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true})
-	all, own := "net/ipv4/conf/all/proxy_arp", "net/ipv4/conf/"+l.Dev+"/proxy_arp"
-	if !l.Known || !a.Is4() || !strings.HasPrefix(l.Dev, calicoPrefix) || !p.isOff(all) || !p.isOff(own) ||
-		p.mayAnswerFor(l.Dev, calicoGateway) || slices.ContainsFunc(p.net.AddressesOn(l.Dev), netip.Addr.Is4) {
-		return nil, nil
-	}
-	return []string{all + "=0, " + own + "=0: the node does not answer for " + calicoGateway.String() +
-			", the gateway of Calico's pods"},
-		[]report.Command{p.onNode("as Calico sets it", "sysctl", "-w", own+"=1")}
-}
-
-// mayAnswerFor tells whether the node answers by ARP for an address of others, by what was read.
-func (p *pathCase) mayAnswerFor(dev string, ip netip.Addr) bool {
-	may, _, _ := p.net.AnswersForOthers(dev, ip)
-	return may
-}

@@ -173,7 +173,7 @@ func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []bran
 		w.noRoute(b, r.By)
 		return out
 	}
-	if r.Type == host.RouteLocal && w.keeps(&b, r.By) {
+	if r.Type == host.RouteLocal && w.keeps(&b, r.By) || w.toMany(before, &b, &r) {
 		return out
 	}
 	// A packet from outside to a broadcast address is the node's own (ip_route_input_slow, brd_input).
@@ -209,6 +209,33 @@ func (w *Walker) keeps(b *branch, by host.Decision) bool {
 	b.why, b.by = "the route to "+b.pkt.Dst.String()+" keeps the packet on the node", by
 	w.finish([]branch{*b}, NoRoute)
 	return true
+}
+
+// toMany ends a branch to one host whose route says that many have the address. Of what comes in the node refuses
+// what a route of the type multicast is for (ip_route_input_slow, martian_destination). What a local process sends
+// leaves for all hosts of the link (arp_constructor in net/ipv4/arp.c), and none takes it for its own or forwards it
+// (tcp_v4_rcv in net/ipv4/tcp_ipv4.c, ip_forward in net/ipv4/ip_forward.c), if the kernel lets it connect at all
+// (tcp_v4_connect). Of other protocols than TCP that depends on the socket: one half is lost.
+func (w *Walker) toMany(before Hook, b *branch, r *host.Lookup) bool {
+	p := &b.pkt
+	switch {
+	case p.Family != IPv4, p.Dst.IsMulticast(), p.Dst == netip.AddrFrom4([4]byte{255, 255, 255, 255}),
+		r.Type != host.RouteMulticast && (r.Type != host.RouteBroadcast || before == Forward):
+		return false
+	}
+	why := "only a route of the type " + string(r.Type) + " to " + p.Dst.String()
+	if before == Forward || p.Proto == TCP {
+		b.why, b.by = why, r.By
+		w.finish([]branch{*b}, NoRoute)
+		return true
+	}
+	var lost branch
+	lost, *b = w.fork(*b, routeKey{query(p), why}, Uncertain{
+		What: "the route to " + p.Dst.String(), Why: "the node has " + why + ", which sockets use that ask for it",
+	})
+	lost.why = why
+	w.finish([]branch{lost}, Lost)
+	return false
 }
 
 // maxHops is how many next hops of a route are followed one by one.

@@ -151,22 +151,35 @@ func Sources(r *netfilter.Rule) (from, to netip.Addr) {
 
 // Masquerade translates the source to an address of the interface that the packet leaves by
 // (net/netfilter/nf_nat_masquerade.c); the range has no address.
-func Masquerade(r *NATRange) netfilter.Op {
-	ports := r.ports()
-	return snat{netfilter.Masquerade, func(c *netfilter.Context) {
-		p := c.Packet
-		p.SNAT, p.SrcPort, p.SNATPorts = true, 0, ports
-		near := p.Dst
-		// The kernel asks for no gateway of the other family (rt_nexthop in include/net/route.h), and for none of IPv6
-		// (nf_nat_masquerade_ipv6).
-		if p.Family == netfilter.IPv4 && p.NextHop.Is4() {
-			near = p.NextHop
+func Masquerade(r *NATRange) netfilter.Op { return masquerade{r.ports()} }
+
+// masquerade is what Masquerade returns.
+type masquerade struct{ ports uint16 }
+
+// Translates implements [netfilter.NATOp].
+func (m masquerade) Translates() netfilter.NATKind { return netfilter.Masquerade }
+
+// Run implements [netfilter.Op].
+func (m masquerade) Run(c *netfilter.Context) netfilter.Effect {
+	p := c.Packet
+	near := p.Dst
+	// The kernel asks for no gateway of the other family (rt_nexthop in include/net/route.h), and for none of IPv6
+	// (nf_nat_masquerade_ipv6).
+	if p.Family == netfilter.IPv4 && p.NextHop.Is4() {
+		near = p.NextHop
+	}
+	src := netip.Addr{}
+	if p.Out != "" && p.Out != netfilter.UnknownIface {
+		if p.Family == netfilter.IPv4 && c.Host.NoMasquerade(p.Out) {
+			return netfilter.Effect{
+				Kind: netfilter.Drop, Why: "no interface has an address that packets could get as their source (ip addr: none of " +
+					"them is of scope global)",
+			}
 		}
-		p.Src = netip.Addr{}
-		if p.Out != "" && p.Out != netfilter.UnknownIface {
-			p.Src = c.Host.MasqueradeAddress(p.Out, near)
-		}
-	}}
+		src = c.Host.MasqueradeAddress(p.Out, near)
+	}
+	p.SNAT, p.Src, p.SrcPort, p.SNATPorts = true, src, 0, m.ports
+	return netfilter.Effect{Kind: netfilter.Accept}
 }
 
 // snat is a translation of the source.

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// nextHopIsMany: the node takes the next hop for a broadcast or multicast address, and asks nobody for its link-layer
+// address (arp_constructor in net/ipv4/arp.c): the frame goes to all hosts of the link. None passes such a packet on
+// (ip_forward in net/ipv4/ip_forward.c), nor takes a segment of TCP from it (tcp_v4_rcv in net/ipv4/tcp_ipv4.c).
+func (p *pathCase) nextHopIsMany(o *expect.Origin, end *netfilter.Outcome) obstacle {
+	for _, h := range p.hops(o, end) {
+		to := end.Packet.Dst
+		if h.dev != end.Packet.Out {
+			to = o.Address
+		}
+		if !p.manyHosts(h, to, end.Packet.Proto) {
+			continue
+		}
+		evidence, fix := p.taken(h.ip)
+		s := stoppedBy(evidence...)
+		if e, ok := p.net.Neighbour(h.dev, h.ip); ok {
+			s.evidence = append(s.evidence, fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State))
+		}
+		s.message = "the node takes the next hop for an address that many hosts have: frames go to all hosts of the link, " +
+			"and none accepts the packets"
+		s.remedy = report.Remedy{Text: removeIt, Commands: fix}
+		return s
+	}
+	return obstacle{}
+}
+
+// manyHosts tells whether frames to a next hop go to all hosts of the link, and none accepts what is in them for an
+// address. A datagram for the next hop itself it may.
+func (p *pathCase) manyHosts(h hop, to netip.Addr, proto uint8) bool {
+	if !h.ip.Is4() || !p.net.Resolves(h.dev) || proto != netfilter.TCP && h.ip == to {
+		return false
+	}
+	if e, ok := p.net.Neighbour(h.dev, h.ip); ok && e.MAC != "" {
+		// The lowest bit of the first byte is that of a group's address (IEEE 802).
+		return e.State == "NOARP" && len(e.MAC) > 1 && strings.ContainsAny(e.MAC[1:2], "13579bdfBDF")
+	}
+	t, _ := p.net.AddrType(h.ip)
+	return t == host.RouteBroadcast
+}
+
+// takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not.
+func takenFromClient(o *expect.Origin, back *netfilter.Outcome) string {
+	if back.End != netfilter.Delivered || o.Kind == expect.FromNode {
+		return ""
+	}
+	return "the node takes " + back.Packet.Dst.String() + ", the client's address, for one of its own, and keeps it"
+}
+
+// ofAnswer is what decides that an answer to an address is kept or leads astray, and how to mend it.
+func (p *pathCase) ofAnswer(to netip.Addr) (evidence []string, fix report.Remedy) {
+	evidence, commands := p.taken(to)
+	return evidence, report.Remedy{Text: removeIt, Commands: commands}
+}

@@ -30,8 +30,9 @@ const (
 	LinkMTUDiffers         = "LinkMTUDiffers"
 	PMTUBlackHole          = "PMTUBlackHole" // also of the client's node alone
 	InterfaceDown          = "InterfaceDown"
-	NoCarrier              = "NoCarrier"     // likewise
-	ConntrackFull          = "ConntrackFull" // likewise
+	NoCarrier              = "NoCarrier"        // likewise
+	ConntrackFull          = "ConntrackFull"    // likewise
+	NeighbourBlocked       = "NeighbourBlocked" // likewise
 )
 
 // Node is what was read of a node, and of the pods on it.

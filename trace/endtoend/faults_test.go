@@ -76,6 +76,7 @@ type fault struct {
 	onNode  bool     // the endpoint has its node's network namespace
 	routed  bool     // the endpoint's node has a route to it by a veth pair, and no bridge, as Calico sets it up
 	shared  bool     // an address of the pods is somebody else's, too: the namespaces are found by others
+	forgets bool     // what was found of neighbours is forgotten before it is read
 	undo    []string // in place of what takes do back
 	add     []string // beside it
 }

@@ -70,6 +70,13 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 		}
 		return with(unknown(v.segment, v.place, v.node.Name, show,
 			"the node last sent frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
+	}
+	if hop == ip {
+		if s, ok := v.findsPod(p); !ok {
+			return s, false
+		}
+	}
+	switch {
 	case there && e.Failed:
 		return with(unknown(v.segment, v.place, v.node.Name, show,
 			"when the node last asked for the pod's link-layer address, nothing answered"),

@@ -239,6 +239,8 @@ func TestLinksAgainstTheKernel(t *testing.T) { againstTheKernel(t, linkFaults) }
 
 func TestPacketsAgainstTheKernel(t *testing.T) { againstTheKernel(t, packetFaults) }
 
+func TestNeighboursAgainstTheKernel(t *testing.T) { againstTheKernel(t, neighbourFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }
@@ -318,6 +320,10 @@ func (n *topology) measure(c *fault) {
 	}
 	if c.works { // which says that no link is down, of those that the case has made, too
 		n.carrier()
+	}
+	if c.forgets {
+		n.run("client ip neigh flush all", "node1 ip neigh flush all", "node2 ip neigh flush all",
+			"endpoint ip neigh flush all")
 	}
 	n.readAll()
 	c.check(n.t, n.segments(c))

@@ -263,6 +263,9 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	e, there := x.from.Host.Neighbour(x.dev(), x.hop)
 	mac, by := x.to.Host.MAC(in), x.to.Host.Receiver(in)
 	takes, _ := x.to.Host.TakesFrames(in, e.MAC)
+	if s, ok := x.finds(place, by); !ok {
+		return s, false
+	}
 	line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", x.hop, x.dev(), e.MAC, e.State)
 	switch {
 	case !there: // the node asks now; a program of eBPF may answer in the other one's place

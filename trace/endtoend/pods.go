@@ -101,7 +101,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	}
 	out := &passed{walker: w, start: start, end: end}
 	v := &veth{
-		pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
+		Connection: c, pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
 		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, end.Packet.Hop()),
 	}
 	s := byEveryWay(&end, func(p *netfilter.Packet) report.Segment {

@@ -17,6 +17,8 @@ import (
 
 // veth is the pair of interfaces between a pod and its node.
 type veth struct {
+	*Connection
+
 	pod      *nodestate.State
 	node     *Node
 	dev      string // of the pod, which IP has the packets leave or come in by
@@ -29,9 +31,10 @@ type veth struct {
 	// translated tells whether the node translates the packet's destination as it comes in; nil: it does not.
 	translated func() bool
 	// beside is another pod of the node that packets may go to without it, over the bridge of both; nil for none.
-	beside    *nodestate.State
-	largest   int // how large the connection's packets may be; 0: as large as the interface that they leave by takes
-	hop, from netip.Addr
+	beside  *nodestate.State
+	largest int // how large the connection's packets may be; 0: as large as the interface that they leave by takes
+	// hop is the next one of packets that leave the pod; from and dst are their source and destination.
+	hop, from, dst netip.Addr
 }
 
 // bridge is the node's interface that has packets of the pod come in: the bridge that the pair's end is a port of, or
@@ -90,7 +93,7 @@ func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok b
 
 // leaves is leavesPod for packets of any size.
 func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
-	v.dev, v.hop, v.from = p.Out, p.Hop(), p.Src
+	v.dev, v.hop, v.from, v.dst = p.Out, p.Hop(), p.Src, p.Dst
 	if netfilter.IsUnknown(p.Out) || p.Out == "" {
 		return s, "", true
 	}
@@ -117,7 +120,9 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 		}
 		s, ok = v.elsewhere(in, e.MAC, show, local, e.State == "PERMANENT")
 	case local && v.hop.Is4(), v.has6():
-		s, ok = v.asks(there, show)
+		if s, ok = v.findsNode(); ok {
+			s, ok = v.asks(there, show)
+		}
 	case v.ownedBeside() && !(there && e.Failed):
 		return s, in, true
 	default:
@@ -278,6 +283,9 @@ func (v *veth) answersForOthers(failed bool, show string) (s report.Segment, ok 
 		may, by, known := v.node.Host.AnswersForOthers(v.bridge(), v.hop)
 		switch {
 		case may:
+			if s, ok := v.findsNode(); !ok {
+				return s, false
+			}
 			return v.proxies(show, by)
 		case known && bridge == "":
 			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s, and %s does not answer for others",

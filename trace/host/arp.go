@@ -200,8 +200,7 @@ func (n *Network) RefusesSolicitation(dev string, asker netip.Addr) string {
 		if a.ip.Is4() || a.scope >= scopeLink {
 			continue
 		}
-		b := a.ip.As16()
-		group := netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
+		group := SolicitedNode(a.ip)
 		l := n.Lookup(Query{Dst: group, Src: asker, In: dev, Proto: icmp6})
 		if !l.Known || !l.Unusable() || !l.By.HasRule() {
 			return ""
@@ -209,6 +208,12 @@ func (n *Network) RefusesSolicitation(dev string, asker netip.Addr) string {
 		return l.By.String() + ": what asks for " + a.ip.String() + " goes to " + group.String()
 	}
 	return ""
+}
+
+// SolicitedNode is the group that a question for an address of IPv6 is sent to (RFC 4291, section 2.7.1).
+func SolicitedNode(a netip.Addr) netip.Addr {
+	b := a.As16()
+	return netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
 }
 
 // NoLinkLocal tells whether an interface has no IPv6 address of the link that is in use. It is false where that was not

@@ -186,12 +186,12 @@ func (p *pathCase) silenced(h hop) (netfilter.Ref, *netfilter.Uncertain) {
 	var unsure *netfilter.Uncertain
 	for _, r := range p.asksOf(h) {
 		x := p.passes(r)
-		if x.lost != nil {
-			return x.lost.Where, nil
+		if x.Lost != nil {
+			return x.Lost.Where, nil
 		}
-		if e, has := p.net.Neighbour(h.dev, h.ip); unsure == nil && len(x.unsure) > 0 && p.net.HasNeighbours() &&
+		if e, has := p.net.Neighbour(h.dev, h.ip); unsure == nil && len(x.Unsure) > 0 && p.net.HasNeighbours() &&
 			(!has || e.Failed) {
-			unsure = &x.unsure[0]
+			unsure = &x.Unsure[0]
 		}
 	}
 	return netfilter.Ref{}, unsure

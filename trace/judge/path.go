@@ -57,7 +57,7 @@ type worker struct {
 	// podPorts is what apart has found.
 	podPorts cache[hop, podPort]
 	// resolved is what passes has found.
-	resolved map[netfilter.Resolution]passing
+	resolved map[netfilter.Resolution]netfilter.Passing
 
 	// For a Memory; nil without one.
 	digest            *digest.Digest

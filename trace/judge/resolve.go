@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -17,7 +18,7 @@ import (
 // Findings about rules that drop the packets by which link-layer addresses are found: ARP, and neighbour discovery.
 const (
 	// NeighbourBlocked says that the kernel cannot find the next hop's link-layer address.
-	NeighbourBlocked = "NeighbourBlocked"
+	NeighbourBlocked = endtoend.NeighbourBlocked
 	// NeighbourLapses says that it has one which it cannot confirm, or that it may not find it.
 	NeighbourLapses = "NeighbourLapses"
 )
@@ -36,12 +37,6 @@ var (
 	})
 )
 
-// passing is what becomes of packets by which a link-layer address is found.
-type passing struct {
-	lost   *netfilter.Outcome // one that ends them; nil where they may pass
-	unsure []netfilter.Uncertain
-}
-
 // blocked is why the link-layer address of a next hop may not be found.
 type blocked struct {
 	certain  bool // and is not
@@ -52,48 +47,17 @@ type blocked struct {
 }
 
 // passes walks a packet, once for all paths.
-func (p *pathCase) passes(r netfilter.Resolution) passing {
+func (p *pathCase) passes(r netfilter.Resolution) netfilter.Passing {
 	if x, ok := p.resolved[r]; ok {
 		return x
 	}
 	p.keep()
-	res := p.walker.Resolve(&r)
-	var x passing
-	passes, open := false, false
-	for i := range res.Outcomes {
-		switch o := &res.Outcomes[i]; o.End {
-		case netfilter.Sent, netfilter.Delivered:
-			passes = true
-			open = open || !o.Certain
-		case netfilter.Taken, netfilter.Lost:
-			open = true
-			if len(res.Uncertain) == 0 {
-				x.unsure = append(x.unsure, netfilter.Uncertain{Where: o.Where, What: o.Where.String(), Why: o.Why})
-			}
-		default:
-			if x.lost == nil {
-				end := *o
-				x.lost = &end
-			}
-		}
-	}
-	switch {
-	case passes && !open:
-		x = passing{}
-	case passes || open:
-		x.lost, x.unsure = nil, append(x.unsure, res.Uncertain...)
-	}
+	x := p.walker.ResolutionPasses(&r)
 	if p.resolved == nil {
-		p.resolved = map[netfilter.Resolution]passing{}
+		p.resolved = map[netfilter.Resolution]netfilter.Passing{}
 	}
 	p.resolved[r] = x
 	return x
-}
-
-// solicited is the group that a question for an address is sent to (RFC 4291, section 2.7.1).
-func solicited(a netip.Addr) netip.Addr {
-	b := a.As16()
-	return netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: b[13], 14: b[14], 15: b[15]})
 }
 
 // ownAddress is what the node's questions on an interface come from, as arp_solicit in net/ipv4/arp.c and
@@ -124,7 +88,7 @@ func (p *pathCase) asks(h hop, again bool) [2]netfilter.Resolution {
 	own := p.ownAddress(h.dev, h.ip.Is4())
 	to := h.ip
 	if !to.Is4() && !again {
-		to = solicited(to)
+		to = host.SolicitedNode(to)
 	}
 	return [2]netfilter.Resolution{
 		{Dev: h.dev, Neighbour: h.ip, Src: own, Dst: to, Leaves: true},
@@ -141,7 +105,7 @@ func (p *pathCase) asksOf(h hop) [2]netfilter.Resolution {
 	}
 	to := p.net.OnlyAddress(h.dev, h.ip.Is4())
 	if to.IsValid() && !to.Is4() {
-		to = solicited(to)
+		to = host.SolicitedNode(to)
 	}
 	return [2]netfilter.Resolution{
 		{Dev: h.dev, Neighbour: h.ip, Src: from, Dst: to},
@@ -169,18 +133,18 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 	for i, r := range p.asks(h, valid) {
 		x := p.passes(r)
 		b := &blocked{evidence: say(p.entry(h, &e, has))}
-		what := packetName(h.ip, i == 1)
+		what := netfilter.ResolutionName(h.ip, i == 1)
 		switch {
-		case x.lost == nil && (len(x.unsure) == 0 || valid):
+		case x.Lost == nil && (len(x.Unsure) == 0 || valid):
 			continue // an entry shows that it was found
-		case x.lost == nil:
-			u := &x.unsure[0]
+		case x.Lost == nil:
+			u := &x.Unsure[0]
 			b.where = u.Where
 			b.message = "whether " + what + " gets through is not known: " + u.Why
 			b.evidence = append(evidenceOf(u), b.evidence...)
 			return b
 		}
-		b.where = x.lost.Where
+		b.where = x.Lost.Where
 		b.evidence = append([]report.Evidence{cite(b.where)}, b.evidence...)
 		b.message = b.where.String() + " drops " + what
 		switch {
@@ -188,7 +152,7 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 			b.message += ", and which neighbours the kernel knows was not collected (" + snapshot.NeighbourFile + ")"
 		case valid:
 			b.message += ": the entry that there is works until the kernel asks again, some seconds after it is used next"
-		case h.ip == p.want.Origin.Address && p.passes(p.asksOf(h)[0]).lost == nil:
+		case h.ip == p.want.Origin.Address && p.passes(p.asksOf(h)[0]).Lost == nil:
 			b.message += ": the kernel learns the client's address only when the client asks for its own"
 		default:
 			b.certain = true
@@ -239,14 +203,14 @@ func (p *pathCase) between(end *netfilter.Outcome) netfilter.Ref {
 	asks, tells := end.Packet.Dst, o.Address
 	to := tells
 	if !to.Is4() {
-		to = solicited(to)
+		to = host.SolicitedNode(to)
 	}
 	for _, r := range []netfilter.Resolution{
 		{Dev: o.Iface, Neighbour: asks, Src: asks, Dst: to, Between: [2]netip.Addr{asks, tells}},
 		{Dev: o.Iface, Neighbour: asks, Src: tells, Dst: asks, Answer: true, Between: [2]netip.Addr{tells, asks}},
 	} {
-		if x := p.passes(r); x.lost != nil {
-			return x.lost.Where
+		if x := p.passes(r); x.Lost != nil {
+			return x.Lost.Where
 		}
 	}
 	return netfilter.Ref{}
@@ -263,18 +227,6 @@ func (p *pathCase) entry(h hop, e *host.Neighbour, has bool) string {
 		return p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s %s", h.ip, h.dev, e.State)
 	}
 	return p.routeBy(h) + fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State)
-}
-
-// packetName names a packet by which a link-layer address is found.
-func packetName(of netip.Addr, answer bool) string {
-	names := [2]string{"the neighbour solicitation for " + of.String(), "the neighbour advertisement of " + of.String()}
-	if of.Is4() {
-		names = [2]string{"the ARP request for " + of.String(), "the ARP reply of " + of.String()}
-	}
-	if answer {
-		return names[1]
-	}
-	return names[0]
 }
 
 // unresolvable finds the next hops whose link-layer address the kernel does not find, or may not find; for the latter

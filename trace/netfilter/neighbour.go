@@ -52,6 +52,54 @@ func (r *Resolution) packet() Packet {
 	return p
 }
 
+// ResolutionName names the packet that asks for an address, or answers.
+func ResolutionName(of netip.Addr, answer bool) string {
+	names := [2]string{"the neighbour solicitation for " + of.String(), "the neighbour advertisement of " + of.String()}
+	if of.Is4() {
+		names = [2]string{"the ARP request for " + of.String(), "the ARP reply of " + of.String()}
+	}
+	if answer {
+		return names[1]
+	}
+	return names[0]
+}
+
+// Passing is what becomes of packets by which a link-layer address is found.
+type Passing struct {
+	Lost   *Outcome // one that ends them; nil where they may pass
+	Unsure []Uncertain
+}
+
+// ResolutionPasses walks a packet by which a link-layer address is found, and says whether it may pass.
+func (w *Walker) ResolutionPasses(r *Resolution) (x Passing) {
+	res := w.Resolve(r)
+	passes, open := false, false
+	for i := range res.Outcomes {
+		switch o := &res.Outcomes[i]; o.End {
+		case Sent, Delivered:
+			passes = true
+			open = open || !o.Certain
+		case Taken, Lost:
+			open = true
+			if len(res.Uncertain) == 0 {
+				x.Unsure = append(x.Unsure, Uncertain{Where: o.Where, What: o.Where.String(), Why: o.Why})
+			}
+		default:
+			if x.Lost == nil {
+				end := *o
+				x.Lost = &end
+			}
+		}
+	}
+	switch {
+	case passes && !open:
+		x = Passing{}
+	case passes || open:
+		x.Lost, x.Unsure = nil, append(x.Unsure, res.Uncertain...)
+	}
+	return x
+}
+
 // Resolve walks a packet by which a link-layer address is found. Those of IPv6 meet PREROUTING and INPUT, or OUTPUT and
 // POSTROUTING (ndisc_send_skb in net/ipv6/ndisc.c), those of ARP INPUT or OUTPUT of its own tables (arp_rcv and
 // arp_xmit in net/ipv4/arp.c), and both what is at the devices and bridges. The chains that it comes to belong to the

@@ -139,6 +139,7 @@ func (f *follower) answerLeaves(p *netfilter.Packet, out string) report.Segment 
 	if s, lost := f.answerHops(cmp.Or(out, p.Out)); lost {
 		return s
 	}
+	f.carried = x.carried(in)
 	return f.backAtClient(in, p, p)
 }
 
@@ -187,7 +188,7 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 	if f.Start.Hook == netfilter.Output {
 		want = netfilter.Delivered
 	}
-	first.answers = netfilter.Options{Enters: in != "", Bound: f.device(), Was: was}
+	first.answers = netfilter.Options{Enters: in != "", Bound: f.device(), Was: was, Mark: f.carried}
 	res := first.walker.Answer(f.Start, f.end, in, first.answers)
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
 	if want == netfilter.Sent {

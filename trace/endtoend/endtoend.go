@@ -184,6 +184,7 @@ type follower struct {
 	node    *Node        // the endpoint's
 	arrival *passed      // of the endpoint's node; nil where the packet does not come there
 	inPod   *passed      // of the endpoint's pod
+	carried uint32       // the mark that the answer has as it comes out of a tunnel to the client's node
 	socket  *host.Socket // that takes the packet there, or on the node; nil where that is not known
 }
 

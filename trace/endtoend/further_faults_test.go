@@ -58,6 +58,9 @@ var furtherFaults = []fault{
 	tooLarge("a route of the endpoint's node takes less than its link, and the message is dropped", report.SegmentAnswer,
 		"node2 ip route replace 10.244.1.0/24 via 192.168.50.1 mtu 1000", "node2 iptables-nft -A OUTPUT -p icmp -j DROP").
 		saying("mtu 1000"),
+	tooLarge("a setting of IPv6 takes less than the link, and the message is dropped", report.SegmentAnswer,
+		"node2 sysctl -qw net.ipv6.conf.eth0.mtu=1300",
+		"node2 ip6tables-nft -A OUTPUT -p ipv6-icmp --icmpv6-type 2 -j DROP").saying("eth0/mtu=1300").inIPv6(),
 	tooLarge("the entry node's link to the client is small, and the endpoint's pod drops the message",
 		report.SegmentAnswer, toEndpoint, masquerade, "node1 ip link set eth1 mtu 1200",
 		"endpoint iptables-nft -A INPUT -p icmp -j DROP").saying("eth1").fromOutside(),

@@ -378,6 +378,8 @@ func (n *topology) listens(c *fault) {
 	case "":
 	case "full":
 		n.full()
+	case "udp unread":
+		n.unread(c)
 	case "full beside another":
 		n.fullBeside(c)
 	case "udp":

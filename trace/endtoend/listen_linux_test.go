@@ -216,6 +216,29 @@ func (n *topology) full() {
 	}
 }
 
+// unread has nobody read from a socket of UDP until it takes no more.
+func (n *topology) unread(c *fault) {
+	n.t.Helper()
+	var l net.PacketConn
+	var err error
+	testutil.NewThread(n.t, n.names[c.namespace()].Path).Do(func() {
+		if l, err = net.ListenPacket("udp", c.at().String()); err != nil {
+			return
+		}
+		const enough = 1000
+		for range enough {
+			if _, err = l.WriteTo(make([]byte, enough), l.LocalAddr()); err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.close = sync.OnceFunc(func() { _ = l.Close() })
+	n.t.Cleanup(n.close)
+}
+
 // connects tells whether a connection from the client is accepted, and whether size bytes over it come back.
 func (n *topology) connects(of *fault, size int) bool {
 	var c net.Conn

@@ -92,6 +92,8 @@ var neighbourFaults = []fault{
 	trap("the node learns the other end of the tunnel from its question",
 		"node1 ip6tables-nft -A INPUT -i eth0 -p ipv6-icmp --icmpv6-type 135 -j DROP").
 		inIPv6().overVXLAN().forgetting(),
+	trap("the client's node answers no ARP of the other node, which learns its address from its question",
+		droppingAt("node1", "arp", "input", "iifname eth0 arp operation request")...).forgetting(),
 	trap("neighbours are not known yet").inBoth().forgetting(),
 	trap("neighbours are not known yet").overVXLAN().inBoth().forgetting(),
 }

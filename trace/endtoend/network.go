@@ -74,7 +74,9 @@ func (f *follower) network() report.Segment {
 		}
 	}
 	if s.Verdict != report.SegmentWrong {
-		f.arrive(in)
+		if f.arrive(in); f.arrival != nil {
+			f.arrival.start.Packet.Mark = x.carried(in)
+		}
 	}
 	return s
 }

@@ -3,6 +3,8 @@
 package endtoend_test
 
 import (
+	"slices"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -12,6 +14,9 @@ func (c fault) overUDP() fault {
 	c.name, c.udp = "UDP: "+c.name, true
 	return c
 }
+
+// fewPorts leaves the client few ports for its sockets.
+const fewPorts = "client echo 2000 2003 > /proc/sys/net/ipv4/ip_local_port_range"
 
 // packetFaults are of what packets carry, and what sockets give them: sources, ports, marks, types of service; and of
 // rules that are for a share of the packets.
@@ -28,6 +33,35 @@ var packetFaults = []fault{
 	unknownAt("the pod's route has another source", report.SegmentAnswer,
 		"endpoint ip addr add 10.244.2.100/32 dev lo",
 		"endpoint ip route replace default via 10.244.2.1 src 10.244.2.100").overUDP().saying("10.244.2.100"),
+	lostAt("all ports for sockets of the client are reserved", report.SegmentClientPod, endtoend.PodDrops,
+		fewPorts, "client echo 2000-2003 > /proc/sys/net/ipv4/ip_local_reserved_ports").
+		saying("ip_local_reserved_ports=2000-2003").inBoth().
+		undoneBy("client echo 2000 > /proc/sys/net/ipv4/ip_local_reserved_ports"),
+	trap("some ports for sockets of the client are not reserved", fewPorts,
+		"client echo 2000-2001 > /proc/sys/net/ipv4/ip_local_reserved_ports"),
+	lostAt("the client's address has the scope of its link", report.SegmentClientPod, endtoend.PodNoRoute,
+		"client ip addr flush dev eth0", "client ip addr add 10.244.1.5/24 dev eth0 scope link",
+		"client ip route add default via 10.244.1.1").saying("scope link").
+		undoneBy("client ip addr flush dev eth0", "client ip addr add 10.244.1.5/24 dev eth0"),
+	trap("the client's address has the scope of its link, and the route has it for its source",
+		"client ip addr flush dev eth0", "client ip addr add 10.244.1.5/24 dev eth0 scope link",
+		"client ip route add default via 10.244.1.1 src 10.244.1.5"),
+	lostAt("the tunnel carries a mark, by which the endpoint's node drops", report.SegmentEndpointNode,
+		endtoend.EndpointNodeDrops, slices.Concat(tunnelAgain(1, "gbp"), tunnelAgain(2, "gbp"), []string{
+			"node1 iptables-nft -t mangle -A FORWARD -i cni0 -j MARK --set-mark 5",
+			"node2 iptables-nft -A FORWARD -m mark --mark 5 -j DROP",
+		})...).overVXLAN().
+		undoneBy("node2 iptables-nft -F FORWARD", "node1 iptables-nft -t mangle -F FORWARD"),
+	lostAnswer("the tunnel carries a mark of answers, by which the client's node drops",
+		slices.Concat(tunnelAgain(1, "gbp"), tunnelAgain(2, "gbp"), []string{
+			"node2 iptables-nft -t mangle -A FORWARD -i cni0 -j MARK --set-mark 5",
+			"node1 iptables-nft -A FORWARD -m mark --mark 5 -j DROP",
+		})...).overVXLAN().
+		undoneBy("node1 iptables-nft -F FORWARD", "node2 iptables-nft -t mangle -F FORWARD"),
+	trap("the tunnel carries no mark", "node1 iptables-nft -t mangle -A FORWARD -i cni0 -j MARK --set-mark 5",
+		"node2 iptables-nft -A FORWARD -m mark --mark 5 -j DROP").overVXLAN(),
+	unknownAt("nobody reads from the socket", report.SegmentEndpointPod).overUDP().listening("udp unread").
+		saying("wait to be read"),
 	unknownAt("one of 1000 connections is dropped", report.SegmentEndpointNode, "node2 iptables-nft -A FORWARD "+
 		"-d 10.244.2.9 -m conntrack --ctstate NEW -m statistic --mode nth --every 1000 --packet 999 -j DROP").
 		passing().saying("for about 0.1% of new connections"),

@@ -70,10 +70,14 @@ func (c *Connection) largestOfAny() (size int) {
 const usual = 1500
 
 // limitOf is how large packets may be that a namespace sends or forwards: the MTU of the interface that they leave by,
-// or that of the route (ip_dst_mtu_maybe_forward in include/net/ip.h); 0 where it is not known. line shows it.
+// of IPv6 its own setting (ip6_dst_mtu_maybe_forward in include/net/ip6_route.h), or that of the route
+// (ip_dst_mtu_maybe_forward in include/net/ip.h); 0 where it is not known. line shows it.
 func limitOf(h *host.Network, what string, p *netfilter.Packet, in string) (size int, line string) {
 	size = h.MTU(p.Out)
 	line = fmt.Sprintf("ip link %s: %s mtu %d", what, p.Out, size)
+	if own, ok := h.MTU6(p.Out); ok && !p.Dst.Is4() && own < size {
+		size, line = own, fmt.Sprintf("sysctl %s: net/ipv6/conf/%s/mtu=%d", what, p.Out, own)
+	}
 	if !h.LimitsRoutes() {
 		return size, line
 	}

@@ -62,7 +62,13 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		return wrong(PodNoRoute, segment, place, "the CNI plugin, or the workload",
 			"the pod has no usable route to %s", to.Dst), nil
 	}
+	if s, none := portless(p.Host, place); none {
+		return s, nil
+	}
 	if !from.IsValid() {
+		if s, none := sourceless(p.Host, place, &r, to.Dst); none && lack == nil {
+			return s, nil
+		}
 		from = to.Src
 	}
 	w := c.Walker(p.State)
@@ -117,6 +123,23 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		return right(segment, place, "from %s by %s%s", p.Src, p.Out, via(p.NextHop))
 	})
 	return s, out
+}
+
+// sourceless is the segment of a client whose addresses are all confined to their link, or to the host: the route gives
+// its socket none (inet_select_addr in net/ipv4/devinet.c), and connect fails (ip_route_connect in
+// include/net/route.h).
+func sourceless(h *host.Network, place string, r *host.Lookup, dst netip.Addr) (s report.Segment, none bool) {
+	own := h.AddressesOn(r.Dev)
+	if !dst.Is4() || len(r.Hops) > 0 || len(own) == 0 || h.Master(r.Dev) != "" ||
+		h.MasqueradeAddress(r.Dev, dst).IsValid() {
+		return s, false
+	}
+	s = wrong(PodNoRoute, report.SegmentClientPod, place, "the CNI plugin, or whoever set the address",
+		"no address of the pod may be used beyond its link: the kernel has no source for packets to %s", dst)
+	for _, a := range own {
+		s = with(s, fmt.Sprintf("ip addr in the pod: %s dev %s has the scope link or host", a, r.Dev))
+	}
+	return s, true
 }
 
 // takes tells whether something in a network namespace may listen at a port.

@@ -5,6 +5,7 @@ package endtoend
 import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // localPorts are the ports that sockets of a network namespace get which ask for none; the zero PortRange where that is
@@ -26,6 +27,19 @@ func (c *Connection) clientPorts() (r netfilter.PortRange) {
 		return localPorts(p.Host)
 	}
 	return r
+}
+
+// portless is the segment of a client in a network namespace that has no port for its socket: connect fails
+// (__inet_hash_connect in net/ipv4/inet_hashtables.c, udp_lib_get_port in net/ipv4/udp.c).
+func portless(h *host.Network, place string) (s report.Segment, none bool) {
+	if !h.NoEphemeral() {
+		return s, false
+	}
+	given, _ := h.Sysctl(host.LocalPortRange)
+	reserved, _ := h.Sysctl(host.LocalReservedPorts)
+	return with(wrong(PodDrops, report.SegmentClientPod, place, "a setting of the kernel",
+		"the kernel has no port for the client's socket: all of ip_local_port_range are reserved"),
+		host.LocalPortRange+"="+given, host.LocalReservedPorts+"="+reserved), true
 }
 
 // portsAfter are those of a packet that comes to another network namespace; the zero PortRange where a rule has

@@ -97,6 +97,11 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 			return with(unknown(segment, place, f.to.Node, command, "%d connections wait at the socket that listens at %s, and "+
 				"how many may is not told", x.Queue, at), texts...)
 		}
+		if x.Crowded() {
+			return with(unknown(segment, place, f.to.Node, strings.Replace(command, "ss -ltnup", "ss -lunpm", 1), "%d bytes "+
+				"wait to be read at the socket that listens at %s, and how many may is not told: a process that does not read "+
+				"loses what comes", x.Queue, at), texts...)
+		}
 	}
 	if n, why := f.unread(s, f.Start.Packet.Family, bySockets); n != nil {
 		return unknown(segment, place, f.to.Node, n.command, "%s", why)

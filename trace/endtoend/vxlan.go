@@ -151,6 +151,18 @@ func (x *crossing) sameForm(place string, v *host.VXLAN, in string, end netip.Ad
 	return x.sameSums(place, v, &o, in, end)
 }
 
+// carried is the mark that a packet has which comes out of the tunnel: with gbp at both ends that which it has gone in
+// with, as far as the header has room for it (vxlan_build_gbp_hdr and vxlan_parse_gbp_hdr, VXLAN_GBP_MASK).
+func (x *crossing) carried(in string) uint32 {
+	const mask = 1<<22 | 1<<19 | 0xffff
+	v, _ := x.from.Host.VXLAN(x.out)
+	o, _ := x.to.Host.VXLAN(in)
+	if !v.GBP || !o.GBP {
+		return 0
+	}
+	return x.mark & mask
+}
+
 // sameSums compares how checksums are sent and taken: over IPv6 a packet without that of UDP is discarded, unless the
 // socket takes such (udp6_csum_init in net/ipv6/ip6_checksum.c, __udp6_lib_rcv in net/ipv6/udp.c); of one whose
 // checksum inside is left to the other end, an end that does not do that finds the header's flag unknown (vxlan_rcv).

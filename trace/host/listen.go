@@ -50,6 +50,14 @@ func (s *Socket) MayAccept(protocol string, to netip.AddrPort) bool {
 // (sk_acceptq_is_full in include/net/sock.h).
 func (s *Socket) Full() bool { return s.Protocol == "tcp" && s.Backlog > 0 && s.Queue > s.Backlog }
 
+// usualBuffer is how many bytes wait at most at a socket of UDP that asks for no other size (net.core.rmem_default).
+const usualBuffer = 212992
+
+// Crowded tells whether so much waits to be read at a socket of UDP that the kernel may drop what comes, unless the
+// process has asked for more room: what no datagram fits into any more, and what the reader has yet to give back, are
+// less than half (__udp_enqueue_schedule_skb and udp_rqueue_get in net/ipv4/udp.c).
+func (s *Socket) Crowded() bool { return s.Protocol == "udp" && s.Queue > usualBuffer/2 }
+
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
 var users = regexp.MustCompile(`\("([^"]*)",pid=(\d+)`)
 

@@ -17,7 +17,7 @@ var _ = register(kind{
 	effect: map[string]string{"": "no more than {actual} at a time"},
 	remedy: advice("give the node's connections more ports on {node}, and make it last (/etc/sysctl.d); 32768 to 60999 "+
 		"is what the kernel begins with",
-		command{line: "sysctl " + host.LocalPortRange + " " + localReservedPorts, onNode: true, when: "to see them"}),
+		command{line: "sysctl " + host.LocalPortRange + " " + host.LocalReservedPorts, onNode: true, when: "to see them"}),
 })
 
 // fewClientPorts: to one frontend each connection of the node needs a source port of its own, also for some time after
@@ -32,13 +32,13 @@ var fewClientPorts = &detector{stage: stageSettings, path: func(p *pathCase) []i
 		return nil
 	}
 	given, _ := p.net.Sysctl(host.LocalPortRange)
-	reserved, _ := p.net.Sysctl(localReservedPorts)
+	reserved, _ := p.net.Sysctl(host.LocalReservedPorts)
 	return []issue{{
 		code: FewClientPorts, expected: "as many source ports as connections", actual: number(count, "connection"),
 		message: fmt.Sprintf("the kernel gives the node's own connections one of %s: of those that are open to the "+
 			"frontend, or were closed less than a minute ago, no more have one, and another fails with \"Cannot assign "+
 			"requested address\"", number(count, "port")),
-		evidence: say(host.LocalPortRange+"="+given, localReservedPorts+"="+reserved),
+		evidence: say(host.LocalPortRange+"="+given, host.LocalReservedPorts+"="+reserved),
 	}}
 }}
 
@@ -49,7 +49,7 @@ func (w *worker) countClientPorts() (count int, known bool) {
 			count int
 			known bool
 		}{}
-		if in, ok := w.ephemeral(); ok {
+		if in, ok := w.net.Ephemeral(); ok {
 			first, last, _ := w.net.LocalPorts()
 			for port := first; port <= last && x.count < enoughPorts; port++ {
 				if in(port) {

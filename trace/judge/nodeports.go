@@ -39,10 +39,6 @@ var (
 	})
 )
 
-// localReservedPorts are ports that the kernel keeps out of host.LocalPortRange (inet_csk_find_open_port and
-// __inet_hash_connect in net/ipv4).
-const localReservedPorts = "net/ipv4/ip_local_reserved_ports"
-
 // ports is a range of port numbers, both ends included.
 type ports struct{ first, last uint16 }
 
@@ -51,39 +47,6 @@ func (p ports) String() string {
 		return strconv.Itoa(int(p.first))
 	}
 	return fmt.Sprintf("%d-%d", p.first, p.last)
-}
-
-// parsePorts reads what the kernel prints of a list of ports: 8080,9000-9010.
-func parsePorts(text string) ([]ports, bool) {
-	var out []ports
-	for _, item := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
-		from, to, isRange := strings.Cut(strings.TrimSpace(item), "-")
-		if !isRange {
-			to = from
-		}
-		a, err := strconv.ParseUint(from, 10, 16)
-		b, err2 := strconv.ParseUint(to, 10, 16)
-		if err != nil || err2 != nil || a > b {
-			return nil, false
-		}
-		out = append(out, ports{uint16(a), uint16(b)})
-	}
-	return out, true
-}
-
-// ephemeral tells which ports the kernel gives to sockets that ask for none; known is false where the settings were not
-// collected.
-func (n *node) ephemeral() (in func(port uint16) bool, known bool) {
-	first, last, known := n.net.LocalPorts()
-	reserved, ok := n.net.Sysctl(localReservedPorts)
-	kept, ok2 := parsePorts(reserved)
-	if !known || !ok || !ok2 {
-		return nil, false
-	}
-	return func(port uint16) bool {
-		return first <= port && port <= last &&
-			!slices.ContainsFunc(kept, func(p ports) bool { return p.first <= port && port <= p.last })
-	}, true
 }
 
 // nodePortsOf are the NodePorts of a Service, that of its health check among them.
@@ -105,7 +68,7 @@ func nodePortsOf(svc *corev1.Service) []uint16 {
 // listens in vain, for the rules take what comes for it; where it is the source of the node's own connection, IPVS
 // takes the answers. kube-proxy binds NodePorts no more, so that nothing keeps them free.
 var ephemeralNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *Request) []issue {
-	in, known := n.ephemeral()
+	in, known := n.net.Ephemeral()
 	if !known {
 		return nil
 	}
@@ -119,7 +82,7 @@ var ephemeralNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *
 		return nil
 	}
 	given, _ := n.net.Sysctl(host.LocalPortRange)
-	reserved, _ := n.net.Sysctl(localReservedPorts)
+	reserved, _ := n.net.Sysctl(host.LocalReservedPorts)
 	var all []uint16
 	for _, svc := range n.cluster.Services {
 		all = append(all, slices.DeleteFunc(nodePortsOf(svc), func(p uint16) bool { return !in(p) })...)
@@ -134,7 +97,7 @@ var ephemeralNodePorts = &detector{stage: stageAsked, asked: func(n *node, req *
 		actual: number(len(slices.Compact(slices.Sorted(slices.Values(found)))), "NodePort"),
 		message: "the node's kernel may give the ports to its own connections and sockets, which then collide with the " +
 			"NodePorts",
-		evidence: say(host.LocalPortRange+"="+given, localReservedPorts+"="+reserved),
+		evidence: say(host.LocalPortRange+"="+given, host.LocalReservedPorts+"="+reserved),
 		remedy: report.Remedy{
 			Text: "reserve the NodePorts on every node, and make it last (/etc/sysctl.d)",
 			Commands: []report.Command{{

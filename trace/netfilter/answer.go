@@ -115,6 +115,7 @@ func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	if opt.Was != nil {
 		from.Packet.KeepTOS(opt.Was)
 	}
+	from.Packet.Mark = opt.Mark
 	if o.End == Delivered {
 		from.Hook, from.Packet.In, from.Packet.Bound = Output, "", opt.Bound
 		from.Packet.Mark = w.answerMark(o)

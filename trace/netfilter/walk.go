@@ -63,6 +63,8 @@ type Options struct {
 	// Was is an answer that comes in as it has left another network namespace: it keeps its TOS. nil: it has that of a
 	// socket without any.
 	Was *Packet
+	// Mark is that of an answer as it comes in: a tunnel may carry it.
+	Mark uint32
 	// Bound is the interface that the socket is bound to which answers; "" for none.
 	Bound string
 	// Watch are chains of which the Result says whether the packet came to one of them.

@@ -39,8 +39,8 @@ func (f *follower) answer() report.Segment {
 			return f.lostAt(bad, pod, place)
 		}
 		v := &veth{
-			Connection: f.Connection, pod: pod, node: f.node, segment: segment, place: place, podPlace: place, noRoute: EndToEndAnswerLost,
-			largest: f.largest(), beside: besideOf(f.node, sent.Packet.Hop()),
+			Connection: f.Connection, pod: pod, node: f.node, segment: segment, place: place, podPlace: place,
+			noRoute: EndToEndAnswerLost, largest: f.largest(), beside: besideOf(f.node, sent.Packet.Hop()),
 		}
 		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment {
 			way := *v
@@ -227,8 +227,8 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 	dev := f.fromPod.end.Packet.Out
 	pod := f.Client.Pods[f.Pod].State
 	v := &veth{
-		Connection: f.Connection, pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name), podPlace: place,
-		noRoute: EndToEndAnswerLost, largest: f.largest(),
+		Connection: f.Connection, pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name),
+		podPlace: place, noRoute: EndToEndAnswerLost, largest: f.largest(),
 	}
 	if _, end := pairBelow(pod.Host, f.Client.Host, dev); end != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {

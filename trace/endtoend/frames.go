@@ -64,6 +64,11 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 	case there && hop == ip && e.MAC != "" && mac != "" && !v.takenByPod(e.MAC):
 		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, p.Out, e.MAC, e.State)
 		own := fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)
+		if dev := v.besideInPod(e.MAC); dev != "" {
+			return with(unknown(v.segment, v.place, v.node.Name, show,
+				"the node sends frames for the pod to %s, the address of the pod's %s behind the same bridge, and the path is "+
+					"judged for %s", e.MAC, dev, v.dev), line, own), false
+		}
 		if e.State == "PERMANENT" {
 			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
 				"the node sends frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
@@ -93,6 +98,19 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 		return v.sentOn(bridge, cmp.Or(e.MAC, mac), there && !e.Failed && e.MAC != "")
 	}
 	return s, true
+}
+
+// besideInPod is another interface of the pod that has a link-layer address and is behind the same bridge: the pod takes
+// packets for its address by any (ip_route_input_slow in net/ipv4/route.c), unless settings of that one stand against
+// it. "" for none.
+func (v *veth) besideInPod(mac string) string {
+	bridge := v.node.Host.Master(v.end)
+	for _, dev := range v.pod.Host.WithMAC(mac) {
+		if _, end := pairBelow(v.pod.Host, v.node.Host, dev); bridge != "" && end != "" && v.node.Host.Master(end) == bridge {
+			return dev
+		}
+	}
+	return ""
 }
 
 // takenByPod tells whether the pod takes frames for a link-layer address.

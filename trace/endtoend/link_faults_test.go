@@ -114,6 +114,12 @@ var linkFaults = []fault{
 	lostAnswer("the node has an entry for the pod's gateway that does not count", append(calico6("fd00:244:2::1"),
 		"node2 ip -6 neigh add proxy fd00:244:2::1 dev vethpod")...).saying("proxy_ndp=0").inIPv6(),
 
+	unknownAt("the node's neighbour for the pod has the address of another interface of the pod behind the same bridge",
+		report.SegmentEndpointNode, "node2 ip link add vethnet1 type veth peer name net1 netns @endpoint",
+		"endpoint ip link set net1 address 02:00:00:00:02:10", "endpoint ip link set net1 up",
+		"node2 ip link set vethnet1 master cni0", "node2 ip link set vethnet1 up",
+		"node2 ip neigh replace 10.244.2.9 lladdr 02:00:00:00:02:10 dev cni0 nud permanent").passing().saying("net1").
+		undoneBy("node2 ip neigh del 10.244.2.9 dev cni0", "node2 ip link del vethnet1"),
 	lostAnswer("the pod's neighbour for its gateway has the address of another interface of the node",
 		otherMAC("node2", "eth1", "endpoint", "10.244.2.1", "eth0")...).saying("the address of eth1").
 		coded(endtoend.EndToEndWrongNeighbour).inBoth(),

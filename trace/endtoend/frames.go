@@ -100,9 +100,9 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 	return s, true
 }
 
-// besideInPod is another interface of the pod that has a link-layer address and is behind the same bridge: the pod takes
-// packets for its address by any (ip_route_input_slow in net/ipv4/route.c), unless settings of that one stand against
-// it. "" for none.
+// besideInPod is another interface of the pod that has a link-layer address and is behind the same bridge: the pod
+// takes packets for its address by any (ip_route_input_slow in net/ipv4/route.c), unless settings of that one stand
+// against it. "" for none.
 func (v *veth) besideInPod(mac string) string {
 	bridge := v.node.Host.Master(v.end)
 	for _, dev := range v.pod.Host.WithMAC(mac) {

@@ -74,7 +74,8 @@ func (f *follower) network() report.Segment {
 		}
 	}
 	if s.Verdict != report.SegmentWrong {
-		if f.arrive(in); f.arrival != nil {
+		f.arrive(in)
+		if f.arrival != nil {
 			f.arrival.start.Packet.Mark = x.carried(in)
 		}
 	}

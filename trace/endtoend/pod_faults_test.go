@@ -218,7 +218,7 @@ func tunnelAgain(own int, options string) []string {
 			"nolearning "+options,
 		"ip addr add 10.244.OWN.0/32 dev flannel.1", "ip link set flannel.1 up",
 		"ip route add 10.244.PEER.0/24 via 10.244.PEER.0 dev flannel.1 onlink",
-		"ip neigh add 10.244.PEER.0 lladdr 02:00:00:00:00:0PEER dev flannel.1 nud permanent",
+		"ip neigh replace 10.244.PEER.0 lladdr 02:00:00:00:00:0PEER dev flannel.1 nud permanent",
 		"bridge fdb add 02:00:00:00:00:0PEER dev flannel.1 dst 192.168.50.PEER")
 }
 

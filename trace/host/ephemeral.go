@@ -49,10 +49,13 @@ func (n *Network) Ephemeral() (in func(port uint16) bool, known bool) {
 func (n *Network) NoEphemeral() bool {
 	in, known := n.Ephemeral()
 	first, last, _ := n.LocalPorts()
-	for port := int(first); known && port <= int(last); port++ {
-		if in(uint16(port)) {
+	if !known || in(last) {
+		return false
+	}
+	for port := first; port < last; port++ {
+		if in(port) {
 			return false
 		}
 	}
-	return known
+	return true
 }

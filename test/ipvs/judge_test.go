@@ -338,7 +338,6 @@ var faults = [][]fault{
 			[]string{
 				"IPVSConntrackOff *", "AnswerDropped *", "ConnectionCut 10.244.1.114:8080, 10.244.1.115:8080",
 				"ConnectionCut 10.244.1.47:8080, 10.244.1.49:8080", "ConnectionCut 10.244.1.54:8080",
-				"ConnectionCut 10.244.2.50:8080",
 			},
 		},
 	},

@@ -94,6 +94,11 @@ func TestLayoutGoesBeforeVersion(t *testing.T) {
 			want: "DNAT Hairpin NoLocalEndpoints",
 		},
 		{
+			name: "the source of packets to a NodePort in ipvs mode is the node's own", version: "v1.37.0", mode: kubeproxy.IPVS,
+			mods: local, slice: remote, f: nodeFrontend, o: Origin{Kind: FromNode, Address: nodeFrontend.Address},
+			want: "DNAT Hairpin ",
+		},
+		{
 			name: "a version to come", version: "v1.38.0", mode: kubeproxy.NFTables,
 			shown: kubeproxy.Layout{NFTFilter: kubeproxy.NFTFilterPreDNAT}, mods: local, slice: remote, f: externalFrontend,
 			o: aNode, want: "Drop  NoLocalEndpoints",

@@ -57,8 +57,9 @@ func (n *Node) throughVirtualServer(p *Path, s *service, fam *familyService, por
 	switch {
 	case o.Kind == FromExternal:
 		lost = "its source: the answer does not come back through this node"
-	case o.Kind == FromNode && o.Address == f.Address && p.Masquerade == MasqHairpin:
-		// The source of the route to an address of kube-ipvs0 (fib_validate_source in net/ipv4/fib_frontend.c).
+	case o.Kind == FromNode && f.Kind != NodePort && p.Masquerade == MasqHairpin:
+		// The source of the route to an address of kube-ipvs0 is that address, which other nodes have, too
+		// (fib_validate_source in net/ipv4/fib_frontend.c). That to a NodePort's is the node's own and no other's.
 		lost = "the frontend's address as its source: a node that has that address, too, takes no packets from it, and " +
 			"the answer does not come back here"
 	default:

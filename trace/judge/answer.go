@@ -151,7 +151,9 @@ func (p *pathCase) trackingUnread(end *netfilter.Outcome) string {
 
 // walkOnward walks the answers and the later packets of each endpoint that connections are sent to.
 func (p *pathCase) walkOnward() []onward {
-	if p.want.Action != expect.DNAT || p.want.Unsure != "" || p.settled {
+	// Where kube-proxy sends packets without a local endpoint all the same, no answer comes back by the node.
+	if p.want.Action != expect.DNAT || p.want.Unsure != "" || p.settled ||
+		p.want.Reason == expect.ReasonNoLocalEndpoints {
 		return nil
 	}
 	if p.onward != nil {

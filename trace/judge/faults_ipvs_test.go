@@ -340,7 +340,6 @@ func ipvsFaults() []fault {
 						"10.244.1.114:8080, 10.244.1.115:8080",
 					"shop/lb-etp-local LoadBalancerIP 203.0.113.15:80/TCP from node → Mismatch: ConnectionCut "+
 						"10.244.1.47:8080, 10.244.1.49:8080",
-					"shop/lb-etp-local-none LoadBalancerIP 203.0.113.16:80/TCP from node → Mismatch: ConnectionCut 10.244.2.50:8080",
 					"shop/kitchen-sink ExternalIP 198.51.100.30:81/UDP from node → Mismatch: AnswerDropped 10.244.1.114:8081, "+
 						"10.244.1.115:8081",
 					"shop/kitchen-sink LoadBalancerIP 203.0.113.30:81/UDP from node → Mismatch: AnswerDropped "+

@@ -52,9 +52,10 @@ func (p *pathCase) manyHosts(h hop, to netip.Addr, proto uint8) bool {
 	return t == host.RouteBroadcast
 }
 
-// takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not.
+// takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not. Of an
+// address that merely stands for clients nothing is said.
 func takenFromClient(o *expect.Origin, back *netfilter.Outcome) string {
-	if back.End != netfilter.Delivered || o.Kind == expect.FromNode {
+	if back.End != netfilter.Delivered || o.Kind == expect.FromNode || o.Sample {
 		return ""
 	}
 	return "the node takes " + back.Packet.Dst.String() + ", the client's address, for one of its own, and keeps it"

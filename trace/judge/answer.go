@@ -339,6 +339,9 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 		}
 		return "", true
 	})
+	if o.Sample && x.code != "" && x.at.End == netfilter.NoRoute && p.isForMany(o.Address) {
+		x.code, x.at, x.why = "", netfilter.Outcome{}, "" // it stands for clients at the edge of a range
+	}
 	x.citeTracking(end, res.Outcomes, func() netfilter.Result {
 		opt.Steps = true
 		return p.walker.Answer(*s, end, in, opt)

@@ -48,12 +48,17 @@ func (p *pathCase) manyHosts(h hop, to netip.Addr, proto uint8) bool {
 		// The lowest bit of the first byte is that of a group's address (IEEE 802).
 		return e.State == "NOARP" && len(e.MAC) > 1 && strings.ContainsAny(e.MAC[1:2], "13579bdfBDF")
 	}
-	t, _ := p.net.AddrType(h.ip)
+	return p.isForMany(h.ip)
+}
+
+// isForMany tells whether an address is a broadcast address of the node.
+func (p *pathCase) isForMany(a netip.Addr) bool {
+	t, _ := p.net.AddrType(a)
 	return t == host.RouteBroadcast
 }
 
-// takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not. Of an
-// address that merely stands for clients nothing is said.
+// takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not. Of
+// an address that merely stands for clients nothing is said.
 func takenFromClient(o *expect.Origin, back *netfilter.Outcome) string {
 	if back.End != netfilter.Delivered || o.Kind == expect.FromNode || o.Sample {
 		return ""

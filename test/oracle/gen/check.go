@@ -346,6 +346,14 @@ func outcomes(os []netfilter.Outcome) string {
 	return strings.Join(out, "; ")
 }
 
+// keepsItsSource tells whether the node sends packets to a NodePort at an address that other nodes may not send answers
+// to, with that as their source: in ipvs mode kube-proxy masquerades none with traffic policy Local.
+func keepsItsSource(p *report.Path) bool {
+	return p.Verdict == report.Unknown && p.Frontend.Kind == string(expect.NodePort) &&
+		p.Origin.Kind == string(expect.FromNode) && p.Origin.Address == p.Frontend.Address &&
+		!slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code != judge.AnswerNotEvaluated })
+}
+
 // judge requires that the judgement of the node finds nothing.
 func (c *checker) judge(r Rules) {
 	cluster, node := c.w.Snapshot(r)
@@ -366,7 +374,8 @@ func (c *checker) judge(r Rules) {
 			continue
 		}
 		want, ok := c.expected(p)
-		if ok && (want.Unsure != "" || p.Verdict == report.Warning && want.Reason == expect.ReasonKubeProxyBug) {
+		if ok && (want.Unsure != "" || p.Verdict == report.Warning && want.Reason == expect.ReasonKubeProxyBug) ||
+			keepsItsSource(p) {
 			continue
 		}
 		for _, f := range p.Findings {

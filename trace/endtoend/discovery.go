@@ -58,7 +58,7 @@ func (d *discovery) source() (src netip.Addr) {
 		return src
 	}
 	for _, a := range own.AddressesOn(dev) {
-		if !a.IsLinkLocalUnicast() || !own.UsableOn(dev, a) {
+		if a.Is4() || !a.IsLinkLocalUnicast() || !own.UsableOn(dev, a) {
 			continue
 		}
 		if src.IsValid() {

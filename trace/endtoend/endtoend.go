@@ -116,8 +116,11 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 			if end.End == netfilter.Delivered && !e.HostNetwork && judged.Verdict == report.SegmentWrong {
 				continue // the node has taken the pod's address: its own sockets say nothing of the pod
 			}
-			// What differs by a mark alone is the same beyond the node.
+			// What differs by a mark alone is the same beyond the node, unless a tunnel carries it.
 			like := netfilter.Packet{Src: p.Src, Out: p.Out, NextHop: p.NextHop}
+			if v, _ := c.Client.Host.VXLAN(p.Out); v.GBP {
+				like.Mark = p.Mark & gbpMask
+			}
 			if slices.Contains(seen, like) {
 				continue
 			}

@@ -129,7 +129,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 // its socket none (inet_select_addr in net/ipv4/devinet.c), and connect fails (ip_route_connect in
 // include/net/route.h).
 func sourceless(h *host.Network, place string, r *host.Lookup, dst netip.Addr) (s report.Segment, none bool) {
-	own := h.AddressesOn(r.Dev)
+	own := slices.DeleteFunc(h.AddressesOn(r.Dev), func(a netip.Addr) bool { return !a.Is4() })
 	if !dst.Is4() || len(r.Hops) > 0 || len(own) == 0 || h.Master(r.Dev) != "" ||
 		h.MasqueradeAddress(r.Dev, dst).IsValid() {
 		return s, false

@@ -151,16 +151,18 @@ func (x *crossing) sameForm(place string, v *host.VXLAN, in string, end netip.Ad
 	return x.sameSums(place, v, &o, in, end)
 }
 
+// gbpMask are the bits of a mark that the header has room for (VXLAN_GBP_MASK).
+const gbpMask = 1<<22 | 1<<19 | 0xffff
+
 // carried is the mark that a packet has which comes out of the tunnel: with gbp at both ends that which it has gone in
-// with, as far as the header has room for it (vxlan_build_gbp_hdr and vxlan_parse_gbp_hdr, VXLAN_GBP_MASK).
+// with (vxlan_build_gbp_hdr and vxlan_parse_gbp_hdr).
 func (x *crossing) carried(in string) uint32 {
-	const mask = 1<<22 | 1<<19 | 0xffff
 	v, _ := x.from.Host.VXLAN(x.out)
 	o, _ := x.to.Host.VXLAN(in)
 	if !v.GBP || !o.GBP {
 		return 0
 	}
-	return x.mark & mask
+	return x.mark & gbpMask
 }
 
 // sameSums compares how checksums are sent and taken: over IPv6 a packet without that of UDP is discarded, unless the

@@ -121,7 +121,7 @@ func (n *Network) sameMedium(dev string, ip netip.Addr) bool {
 func (n *Network) NoProxy(dev string, ip, asker netip.Addr) (why string, by Decision) {
 	all, _ := n.Sysctl("net/ipv4/conf/all/" + proxyARP)
 	own, _ := n.Sysctl("net/ipv4/conf/" + dev + "/" + proxyARP)
-	may, setting, _ := n.AnswersForOthers(dev, ip)
+	may, _, _ := n.AnswersForOthers(dev, ip)
 	if !may {
 		if medium := "net/ipv4/conf/" + dev + "/medium_id"; (all == "1" || own == "1") && n.sameMedium(dev, ip) {
 			return medium + "=" + n.sysctl[medium], by
@@ -135,10 +135,20 @@ func (n *Network) NoProxy(dev string, ip, asker netip.Addr) (why string, by Deci
 	case l.Unusable():
 		return "the route to " + ip.String() + " for what comes in by " + dev + routeText(&l) + " is of the type " +
 			string(l.Type), l.By
-	case l.Type == RouteUnicast && l.Dev == dev && !strings.Contains(setting, "/proxy_arp_pvlan="):
+	case l.Type == RouteUnicast && l.Dev == dev && !n.answersByPVLAN(dev):
 		return "the route to " + ip.String() + routeText(&l) + " is by " + dev + " itself", l.By
 	}
 	return "", by
+}
+
+// answersByPVLAN tells whether the node may answer on an interface for what its route leads back there to.
+func (n *Network) answersByPVLAN(dev string) bool {
+	for _, of := range []string{"all", dev} {
+		if value, there := n.Sysctl("net/ipv4/conf/" + of + "/proxy_arp_pvlan"); !there || value != "0" {
+			return true
+		}
+	}
+	return false
 }
 
 // isSilent tells whether the node is certain not to answer for an address that is not its own.

@@ -142,10 +142,11 @@ func (n *Network) Ordinary(dev string) bool {
 // podEnd tells whether an interface is one end of a veth pair whose other end is in another network namespace.
 func (l *link) podEnd() bool { return l.kind == "veth" && l.away }
 
-// PodLink tells whether an interface is the node's end of a link to one pod, and no port of a bridge.
+// PodLink tells whether an interface is the node's end of a link to one pod, and no port of a bridge. That of a node
+// which is a container itself has routes to gateways.
 func (n *Network) PodLink(dev string) bool {
 	l := n.links[dev]
-	return l.podEnd() && n.master[dev] == ""
+	return l.podEnd() && n.master[dev] == "" && !n.HasGateway(dev, true) && !n.HasGateway(dev, false)
 }
 
 // ofSoftware are the kinds of ports by which a bridge for pods has no router of another network behind it.

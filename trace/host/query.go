@@ -117,6 +117,9 @@ func (d Decision) HopLimit() int {
 // Default tells whether it is a default route that decided.
 func (d Decision) Default() bool { return d.entry != nil && d.entry.prefix.Bits() == 0 }
 
+// ToOne tells whether it is a route to a single address that decided.
+func (d Decision) ToOne() bool { return d.entry != nil && d.entry.prefix.IsSingleIP() }
+
 // String returns the rule and the route as ip prints them: "ip rule 100: from 10.244.0.0/16 lookup 100; table 100:
 // blackhole default". The kernel's default rules are not named. "" for the zero Decision.
 func (d Decision) String() string {

@@ -79,7 +79,7 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 		if by := x.at.By; by.String() != "" {
 			is.evidence = append(say(by.String()), say(x.packet())...)
 			is.remedy = p.withoutRoute(by)
-		} else if takenFromClient(&p.want.Origin, &x.at) != "" {
+		} else if p.takenFromClient(&p.want.Origin, &x.at) != "" {
 			var evidence []string
 			evidence, is.remedy = p.ofAnswer(x.at.Packet.Dst)
 			is.evidence = append(say(evidence...), say(x.packet())...)
@@ -263,6 +263,9 @@ func (p *pathCase) onwardWalked(
 
 // strays says why an endpoint's answer may not come back; nil for nothing.
 func (p *pathCase) strays(end *netfilter.Outcome, in string, certain bool) *netfilter.Uncertain {
+	if u := p.clientsOwn(); u != nil {
+		return u
+	}
 	if u := p.answerRefused(end, in, certain); u != nil {
 		return u
 	}
@@ -321,7 +324,7 @@ func (p *pathCase) answerOf(s *netfilter.Start, end *netfilter.Outcome, in strin
 	}
 	x := p.judgeOnward(&res, dropped, lost, func(back *netfilter.Outcome) (string, bool) {
 		pkt := &back.Packet
-		if why := takenFromClient(o, back); why != "" {
+		if why := p.takenFromClient(o, back); why != "" {
 			return why, false
 		}
 		at := "it arrives from " + netip.AddrPortFrom(pkt.Src, pkt.SrcPort).String()

@@ -54,7 +54,7 @@ var (
 	_ = register(kind{
 		code: endtoend.PodDrops, severity: mismatch, scope: onPath, by: segments,
 		remedy: advice("find out who writes rules in the pod's network namespace (an init container, a sidecar's CNI " +
-			"plugin), and make it allow the Service's connections"),
+			"plugin), and make it allow the Service's connections; where the evidence is a setting of the kernel, who sets it"),
 	})
 	_ = register(kind{
 		code: endtoend.PodNoRoute, severity: mismatch, scope: onPath, by: segments,

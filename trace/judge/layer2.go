@@ -112,8 +112,8 @@ type hop struct {
 }
 
 // hops are the next hop of a packet that leaves for an endpoint, and that of its answer, which goes back to a pod of
-// the node by the interface that its request came by, and to a client outside by its route. Where the route is not
-// certain there is none, and of an address that merely stands for clients there is no answer.
+// the node by the interface that its request came by. Where the route is not certain there is none, and of an address
+// that merely stands for pods there is no answer.
 func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	var out []hop
 	if pkt := &end.Packet; pkt.Out != "" && pkt.Out != netfilter.UnknownIface {
@@ -122,17 +122,27 @@ func (p *pathCase) hops(o *expect.Origin, end *netfilter.Outcome) []hop {
 	if o.Kind == expect.FromPod && o.Pod != "" && o.Iface != netfilter.UnknownIface {
 		out = append(out, hop{o.Iface, p.backTo(o, end)})
 	}
-	if o.Kind == expect.FromExternal && o.Address.IsValid() && !o.Sample {
-		l := p.backRoute(o, end)
-		if l.Known && l.Type == host.RouteUnicast && len(l.Hops) == 0 && l.Dev != "" {
-			h := hop{l.Dev, l.Gateway}
-			if !h.ip.IsValid() {
-				h.ip = o.Address
-			}
-			if !slices.Contains(out, h) {
-				out = append(out, h)
-			}
-		}
+	return out
+}
+
+// hopsOut are the next hops of a packet, and that of its answer to a client outside, by its route, where it comes back
+// by this node. Its router, or the client itself, has asked for the node before: that it is not known need not be said.
+func (p *pathCase) hopsOut(o *expect.Origin, end *netfilter.Outcome) []hop {
+	out := p.hops(o, end)
+	if o.Kind != expect.FromExternal || !o.Address.IsValid() || o.Sample ||
+		end.End == netfilter.Sent && !end.Packet.SNAT && !p.local(end.Packet.Dst) {
+		return out
+	}
+	l := p.backRoute(o, end)
+	if !l.Known || l.Type != host.RouteUnicast || len(l.Hops) > 0 || l.Dev == "" {
+		return out
+	}
+	h := hop{l.Dev, l.Gateway}
+	if !h.ip.IsValid() {
+		h.ip = o.Address
+	}
+	if !slices.Contains(out, h) {
+		out = append(out, h)
 	}
 	return out
 }
@@ -171,7 +181,7 @@ func (w *worker) gated(a netip.Addr) bool {
 
 // withoutCarrier: [host.Network.NoCarrier].
 func (p *pathCase) withoutCarrier(o *expect.Origin, end *netfilter.Outcome) []string {
-	for _, h := range p.hops(o, end) {
+	for _, h := range p.hopsOut(o, end) {
 		if p.net.NoCarrier(h.dev) {
 			return []string{p.routeBy(h) + "ip link: " + h.dev + " is UP and has NO-CARRIER"}
 		}
@@ -187,9 +197,6 @@ func (p *pathCase) discarded(o *expect.Origin, end *netfilter.Outcome) []string 
 		}
 		if why := p.net.Discards(h.dev, h.ip); why != "" {
 			return []string{p.routeBy(h) + why}
-		}
-		if o.Kind == expect.FromExternal && h.ip == o.Address && p.net.PodsOnly(h.dev, h.ip.Is4()) {
-			return []string{p.routeBy(h) + "all ports of " + h.dev + " are those of pods of this node"}
 		}
 	}
 	return nil

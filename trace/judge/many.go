@@ -17,9 +17,9 @@ import (
 // address (arp_constructor in net/ipv4/arp.c): the frame goes to all hosts of the link. None passes such a packet on
 // (ip_forward in net/ipv4/ip_forward.c), nor takes a segment of TCP from it (tcp_v4_rcv in net/ipv4/tcp_ipv4.c).
 func (p *pathCase) nextHopIsMany(o *expect.Origin, end *netfilter.Outcome) obstacle {
-	for _, h := range p.hops(o, end) {
+	for _, h := range p.hopsOut(o, end) {
 		to := end.Packet.Dst
-		if h.dev != end.Packet.Out {
+		if h.dev != end.Packet.Out || h.ip != end.Packet.Hop() {
 			to = o.Address
 		}
 		if !p.manyHosts(h, to, end.Packet.Proto) {
@@ -58,12 +58,30 @@ func (p *pathCase) isForMany(a netip.Addr) bool {
 }
 
 // takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not. Of
-// an address that merely stands for clients nothing is said.
-func takenFromClient(o *expect.Origin, back *netfilter.Outcome) string {
+// an address that merely stands for clients nothing is said, nor of one that an interface of the node has: whether it
+// is another host that asks is not known (clientsOwn).
+func (p *pathCase) takenFromClient(o *expect.Origin, back *netfilter.Outcome) string {
 	if back.End != netfilter.Delivered || o.Kind == expect.FromNode || o.Sample {
 		return ""
 	}
+	if dev, _ := p.net.HasAddress(o.Address); dev != "" && p.cluster.podNames[o.Address] == "" {
+		return ""
+	}
 	return "the node takes " + back.Packet.Dst.String() + ", the client's address, for one of its own, and keeps it"
+}
+
+// clientsOwn says that an interface of the node has the address of a client outside: a host elsewhere that has it, too,
+// gets no answer (fib_validate_source in net/ipv4/fib_frontend.c refuses its packets).
+func (p *pathCase) clientsOwn() *netfilter.Uncertain {
+	o := &p.want.Origin
+	dev, prefix := p.net.HasAddress(o.Address)
+	if o.Kind != expect.FromExternal || o.Sample || dev == "" {
+		return nil
+	}
+	return &netfilter.Uncertain{
+		What: "who the client is", Why: "ip addr: " + prefix.String() + " dev " + dev + " is the node's own: what the node " +
+			"itself sends is asked for by --from node, and another host with this address gets no answer",
+	}
 }
 
 // ofAnswer is what decides that an answer to an address is kept or leads astray, and how to mend it.

@@ -87,7 +87,7 @@ func unsureHop(
 			if end.End != netfilter.Sent || !end.Packet.DNAT {
 				continue
 			}
-			hops := p.possibleHops(end)
+			hops := p.possibleHops(end, code == NeighbourFailed || code == RoutedByPod)
 			if len(hops) > 0 {
 				p.keep() // a walk may use the memory of the list
 				end = &p.res.Outcomes[i]
@@ -129,9 +129,13 @@ func unsureHop(
 	}}
 }
 
-// possibleHops are the next hops that a packet may leave by, and that of the answer to a pod of the node.
-func (p *pathCase) possibleHops(end *netfilter.Outcome) []hop {
+// possibleHops are the next hops that a packet may leave by, and that of the answer to a pod of the node; answers: and
+// to a client outside.
+func (p *pathCase) possibleHops(end *netfilter.Outcome, answers bool) []hop {
 	hops := p.hops(&p.want.Origin, end)
+	if answers {
+		hops = p.hopsOut(&p.want.Origin, end)
+	}
 	for _, h := range p.anyHops(end.Packet.Dst) {
 		next := hop{h.Dev, h.Gateway}
 		if !next.ip.IsValid() {
@@ -185,8 +189,7 @@ func (p *pathCase) routeBy(h hop) string {
 	return ""
 }
 
-// decisionBy returns what has packets, or answers to the client's pod, sent by a next hop; the zero Decision for
-// nothing.
+// decisionBy returns what has packets, or answers to the client, sent by a next hop; the zero Decision for nothing.
 func (p *pathCase) decisionBy(h hop) (by host.Decision) {
 	for i := range p.res.Outcomes {
 		dst := p.res.Outcomes[i].Packet.Dst
@@ -195,9 +198,11 @@ func (p *pathCase) decisionBy(h hop) (by host.Decision) {
 			return l.By
 		}
 	}
-	if o := &p.want.Origin; o.Kind == expect.FromPod && h.dev == o.Iface && h.ip != o.Address {
+	if o := &p.want.Origin; o.Kind == expect.FromPod && h.dev == o.Iface && h.ip != o.Address ||
+		o.Kind == expect.FromExternal && o.Address.IsValid() {
 		for i := range p.res.Outcomes {
-			if l := p.backRoute(o, &p.res.Outcomes[i]); h.of(&l) {
+			l := p.backRoute(o, &p.res.Outcomes[i])
+			if h.of(&l) || o.Kind == expect.FromExternal && h.ip == o.Address && l.Known && l.Dev == h.dev {
 				return l.By
 			}
 		}

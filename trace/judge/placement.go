@@ -141,12 +141,18 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 			[]report.Command{p.onNode("", "ip", "addr", "del", prefix.String(), "dev", dev)}
 	}
 	by := p.net.Lookup(host.Query{Dst: a, AnyMark: true, AnyUID: true}).By
-	if words := by.DeleteRoute(); words != nil {
-		return []string{by.String()}, []report.Command{p.onNode("", words...)}
-	}
+	words, see := by.DeleteRoute(), []report.Command(nil)
+	when := ""
 	if dev := p.net.BroadcastsOn(a); dev != "" {
-		return []string{"ip addr: " + a.String() + " is the broadcast address of one of " + dev},
-			[]report.Command{p.onNode("to see which address it is", "ip", "addr", "show", "dev", dev)}
+		see = []report.Command{p.onNode("to see whether it is the broadcast address (brd) of another one", "ip", "addr",
+			"show", "dev", dev)}
+		when = "where it is not, and somebody has added the route"
+	}
+	switch {
+	case words != nil:
+		return []string{by.String()}, append(see, p.onNode(when, words...))
+	case see != nil:
+		return []string{a.String() + " is a broadcast address of the node"}, see
 	}
 	return []string{a.String() + " is an address of the node"}, []report.Command{
 		p.onNode("to find it", "ip", "route", "get", a.String()),

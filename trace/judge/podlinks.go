@@ -28,24 +28,34 @@ func (p *pathCase) unroutedPod(a netip.Addr, l *host.Lookup) []string {
 		}
 	}
 	for _, other := range p.routedPods(a.Is4()) {
-		if other.ip != a && p.net.PodLink(other.Dev) {
+		if other.ip != a && p.net.PodLink(other.Dev) && near(a, other.ip) {
 			return []string{off, other.By.String() + ": the route to another pod of it is by " + other.Dev}
 		}
 	}
 	return nil
 }
 
+// near tells whether two pods of a node seem to have their addresses of the same network: a node has a few blocks of
+// addresses (Calico's have 64). Pods beside them may be of another network that a router knows.
+func near(a, b netip.Addr) bool {
+	bits := 24
+	if !a.Is4() {
+		bits = 112
+	}
+	return netip.PrefixFrom(a, bits).Masked().Contains(b)
+}
+
 // sharedLink is what shows that the route to a pod of the node is by the link of another one: both are routed to the
 // same interface that is no bridge, and nothing there has answered for it.
 func (p *pathCase) sharedLink(a netip.Addr, l *host.Lookup) []string {
-	if l.Gateway.IsValid() || !p.net.PodLink(l.Dev) {
+	if l.Gateway.IsValid() || !l.By.ToOne() || !p.net.PodLink(l.Dev) {
 		return nil
 	}
 	if e, ok := p.net.Neighbour(l.Dev, a); ok && e.MAC != "" && !e.Failed {
 		return nil
 	}
 	for _, other := range p.routedPods(a.Is4()) {
-		if other.ip != a && other.Dev == l.Dev {
+		if other.ip != a && other.Dev == l.Dev && other.By.ToOne() {
 			return []string{fmt.Sprintf("%s; %s: two pods are routed to %s, a link to one", l.By, other.By, l.Dev)}
 		}
 	}

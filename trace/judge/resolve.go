@@ -241,7 +241,7 @@ func (p *pathCase) unresolvable(st stage) []issue {
 		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
-		hops := p.possibleHops(&end)
+		hops := p.possibleHops(&end, false)
 		if st == stageSettings {
 			if !end.Certain {
 				continue

@@ -39,7 +39,7 @@ func LinkSource(c *netfilter.Context) (mac uint64, known bool) {
 
 // ends are the addresses that the packet came in with, before any translation.
 func ends(p *netfilter.Packet) (from, to netip.Addr) {
-	if p.Turn.Answers() {
+	if p.Turn.Answers() && p.Conn != nil {
 		return p.Conn.Reply.Src.Addr(), p.Conn.Reply.Dst.Addr()
 	}
 	return p.OrigSrc, p.OrigDst

@@ -146,7 +146,7 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 	if dev := p.net.BroadcastsOn(a); dev != "" {
 		see = []report.Command{p.onNode("to see whether it is the broadcast address (brd) of another one", "ip", "addr",
 			"show", "dev", dev)}
-		when = "where it is not, and somebody has added the route"
+		when = "where it is not, and someone has added the route"
 	}
 	switch {
 	case words != nil:

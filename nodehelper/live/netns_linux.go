@@ -95,22 +95,19 @@ func (n *namespaces) of(a netip.Addr) (*namespace, error) {
 	if n.err != nil {
 		return nil, n.err
 	}
-	switch list := n.byAddr[a]; len(list) {
-	case 0:
-	case 1:
-		return list[0], nil
-	default:
-		files := make([]*os.File, len(list))
-		for i, s := range list {
-			files[i] = s.file
-		}
-		i := podns.Only(files)
-		if i < 0 {
-			return nil, fmt.Errorf("%w: %s", podns.ErrSeveral, a)
-		}
-		return list[i], nil
+	list := n.byAddr[a]
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no process on the node is in the network namespace of a pod with the address %s", a)
 	}
-	return nil, fmt.Errorf("no process on the node is in the network namespace of a pod with the address %s", a)
+	files := make([]*os.File, len(list))
+	for i, s := range list {
+		files[i] = s.file
+	}
+	only := podns.Only(files)
+	if only < 0 {
+		return nil, fmt.Errorf("%w: %s", podns.ErrSeveral, a)
+	}
+	return list[only], nil
 }
 
 // find enters the network namespaces of all processes, each once.

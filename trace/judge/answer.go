@@ -80,8 +80,8 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 			is.evidence = append(say(by.String()), say(x.packet())...)
 			is.remedy = p.withoutRoute(by)
 		} else if p.takenFromClient(&p.want.Origin, &x.at) != "" {
-			var evidence []string
-			evidence, is.remedy = p.ofAnswer(x.at.Packet.Dst)
+			evidence, fix := p.taken(x.at.Packet.Dst)
+			is.remedy = report.Remedy{Text: removeIt, Commands: fix}
 			is.evidence = append(say(evidence...), say(x.packet())...)
 		} else if l := p.backRoute(&p.want.Origin, x.end); x.at.End == netfilter.Sent &&
 			x.at.Packet.Turn.Answers() && l.Known && l.Dev == x.at.Packet.Out &&

@@ -83,9 +83,3 @@ func (p *pathCase) clientsOwn() *netfilter.Uncertain {
 			"itself sends is asked for by --from node, and another host with this address gets no answer",
 	}
 }
-
-// ofAnswer is what decides that an answer to an address is kept or leads astray, and how to mend it.
-func (p *pathCase) ofAnswer(to netip.Addr) (evidence []string, fix report.Remedy) {
-	evidence, commands := p.taken(to)
-	return evidence, report.Remedy{Text: removeIt, Commands: commands}
-}

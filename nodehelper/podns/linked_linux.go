@@ -31,6 +31,6 @@ func Only(files []*os.File) int {
 // linked tells whether the thread's network namespace has a number for another one: it has got one when a link between
 // them was announced (rtnl_fill_link_netnsid in net/core/rtnetlink.c).
 func linked(file *os.File) bool {
-	_, ok, err := netlink.NamespaceNumber(file)
+	ok, err := netlink.NumbersNamespace(file)
 	return err == nil && ok
 }

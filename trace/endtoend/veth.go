@@ -286,7 +286,7 @@ func (v *veth) answersForOthers(failed bool, show string) (s report.Segment, ok 
 			if s, ok := v.findsNode(); !ok {
 				return s, false
 			}
-			return v.proxies(show, by)
+			return v.proxies(show)
 		case known && bridge == "":
 			return with(v.cannot("%s sends by %s, which is not one of the addresses of %s, and %s does not answer for others",
 				v.podPlace, v.hop, v.node.Name, v.end), "sysctl: neither proxy_arp nor proxy_arp_pvlan, of all or of "+
@@ -309,18 +309,16 @@ func (v *veth) answersForOthers(failed bool, show string) (s report.Segment, ok 
 			"known", v.podPlace, v.hop, where, bridge), false
 }
 
-// proxies judges a next hop for which the node answers ARP by some setting, if its own route to it is by another
-// interface, or by that one with proxy_arp_pvlan.
-func (v *veth) proxies(show, by string) (s report.Segment, ok bool) {
-	r, known, _ := v.node.Host.Route(v.hop)
-	if !known || !r.Unusable() && (r.Dev != v.bridge()) != strings.Contains(by, "/proxy_arp_pvlan=") {
+// proxies judges a next hop for which the node may answer ARP by some setting: whether its route lets it.
+func (v *veth) proxies(show string) (s report.Segment, ok bool) {
+	why, _ := v.node.Host.NoProxy(v.bridge(), v.hop, v.from)
+	if why == "" {
 		return s, true
 	}
 	return with(unknown(v.segment, v.place, v.node.Name, show,
-		"%s sends by %s, which is not one of the addresses of %s, and the node has no route to it by another interface, so "+
-			"that it does not answer in its place: whether something else behind %s has it is not known", v.podPlace, v.hop,
-		v.node.Name, v.bridge()), "ip route get "+v.hop.String()+" on "+v.node.Name+": "+
-		cmp.Or(r.Dev, "no usable route")), false
+		"%s sends by %s, which is not one of the addresses of %s, and its routes keep the node from answering in its "+
+			"place: whether something else behind %s has it is not known", v.podPlace, v.hop, v.node.Name, v.bridge()),
+		"on "+v.node.Name+": "+why), false
 }
 
 // entersPod judges how a packet that the node has sent on comes to a pod: by the pod's interface, to its link-layer

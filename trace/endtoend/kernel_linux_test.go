@@ -239,6 +239,8 @@ func TestLinksAgainstTheKernel(t *testing.T) { againstTheKernel(t, linkFaults) }
 
 func TestPacketsAgainstTheKernel(t *testing.T) { againstTheKernel(t, packetFaults) }
 
+func TestInterfacesAgainstTheKernel(t *testing.T) { againstTheKernel(t, interfaceFaults) }
+
 func TestNeighboursAgainstTheKernel(t *testing.T) { againstTheKernel(t, neighbourFaults) }
 
 func TestCNIAgainstTheKernel(t *testing.T) {
@@ -388,6 +390,14 @@ func (n *topology) listens(c *fault) {
 		n.stopped(c)
 	case "frozen":
 		n.frozen(c)
+	case "stopped, full", "frozen, full":
+		n.run("endpoint sysctl -qw net.core.somaxconn=1") // of sockets that begin to listen from now on
+		if c.listen == "stopped, full" {
+			n.stopped(c)
+		} else {
+			n.frozen(c)
+		}
+		n.fill()
 	default:
 		n.listen(c, c.listen)
 	}

@@ -188,9 +188,7 @@ func (n *topology) fullBeside(c *fault) {
 		other()
 	})
 	n.t.Cleanup(n.close)
-	for range 4 {
-		n.connects(&fault{}, 0)
-	}
+	n.fill()
 }
 
 // full makes a listener whose process accepts nothing, and fills its queue.
@@ -211,6 +209,12 @@ func (n *topology) full() {
 	}
 	n.close = sync.OnceFunc(func() { _ = unix.Close(fd) })
 	n.t.Cleanup(n.close)
+	n.fill()
+}
+
+// fill has more connections wait to be accepted than a queue for one holds.
+func (n *topology) fill() {
+	n.t.Helper()
 	for range 4 {
 		n.connects(&fault{}, 0)
 	}

@@ -100,6 +100,11 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 			return own.segment(PodNoRoute, segment, place, c.Client.Name, get), nil
 		}
 		return bad.segment(PodDrops, segment, place, c.Client.Name, enter("iptables-save")), nil
+	case end.Packet.Src != to.Src && p.Host.AwaitsDAD(to.Src) != "":
+		return with(wrong(PodNoRoute, segment, place, "the CNI plugin, or another host with the address", "the pod does not "+
+			"use its address %s, as duplicate address detection has not completed or has found another host with it: the pod "+
+			"sends from %s", to.Src, end.Packet.Src), "ip -6 addr in the pod: "+to.Src.String()+" "+
+			p.Host.AwaitsDAD(to.Src)), nil
 	case end.Packet.Src != to.Src:
 		return unknown(segment, place, c.Client.Name, get,
 			"the pod sends from %s, and the path is judged for %s: give --from %s", end.Packet.Src, to.Src,

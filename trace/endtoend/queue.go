@@ -46,7 +46,8 @@ func (w weight) winners(list []*host.Socket, to netip.Addr) (out []*host.Socket,
 	return slices.DeleteFunc(slices.Clone(list), func(s *host.Socket) bool { return w.of(s, to) < most }), most
 }
 
-// faults are why a socket that takes a packet does not serve it, the worst one first.
+// faults are why a socket that takes a packet does not serve it: a cause before what it leads to, as the queue of a
+// process that does not go on is full soon.
 var faults = []struct {
 	code   string
 	has    func(*host.Socket) bool
@@ -54,10 +55,6 @@ var faults = []struct {
 	some   string // what some of several are
 	effect string
 }{
-	{
-		BacklogFull, (*host.Socket).Full, "the queue of the socket that listens at %[1]s is full", "have a full queue",
-		"the process does not accept connections",
-	},
 	{
 		ProcessStopped, func(s *host.Socket) bool { return s.Frozen },
 		"%[2]s, which listens at %[1]s, is frozen with its control group (a container that is paused)",
@@ -68,6 +65,10 @@ var faults = []struct {
 		ProcessStopped, func(s *host.Socket) bool { return s.Stopped }, "%[2]s, which listens at %[1]s, is stopped",
 		"are of a process that is stopped",
 		"the kernel accepts connections until its queue is full, and nothing answers",
+	},
+	{
+		BacklogFull, (*host.Socket).Full, "the queue of the socket that listens at %[1]s is full", "have a full queue",
+		"the process does not accept connections",
 	},
 }
 

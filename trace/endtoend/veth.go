@@ -98,7 +98,9 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 		return s, "", true
 	}
 	if v.pair, v.end = pairBelow(v.pod.Host, v.node.Host, p.Out); v.end == "" {
-		return s, "", true
+		return unknown(v.segment, v.place, v.node.Name, enter("ip -d link show dev "+p.Out),
+				"%s sends by its interface %s: whether and how that leads to %s is not known", v.podPlace, p.Out, v.node.Name), "",
+			false
 	}
 	in = v.bridge()
 	if s, down := v.down(); down {
@@ -347,8 +349,17 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 			return unknown(v.segment, v.place, v.node.Name, "tc filter show dev "+out+" egress",
 				"sent by %s, whose programs (%s) may hand packets to the pod's interface %s", out, owner, v.end), false
 		}
-		return with(v.cannot("the node sends packets for the pod by %s, and the pod is behind %s", out, v.end),
-			"ip route get "+ip.String()+": dev "+out), false
+		line := get + ": dev " + out
+		if dev := v.podDevBehind(out); dev != "" {
+			return with(unknown(v.segment, v.place, v.node.Name, get, "sent by %s, behind which the pod has its interface %s, "+
+				"and not %s, which has the address %s: whether it takes the packet there is not judged", out, dev, v.dev, ip),
+				line), false
+		}
+		if v.node.Host.MayLeadTo(out, v.end) {
+			return with(unknown(v.segment, v.place, v.node.Name, "ip -d link", "sent by %s, which may lead to the pod's "+
+				"interface %s by way of other interfaces of the node: this is not followed", out, v.end), line), false
+		}
+		return with(v.cannot("the node sends packets for the pod by %s, and the pod is behind %s", out, v.end), line), false
 	}
 	if up, known := v.node.Host.Up(v.end); known && !up || v.node.Host.NoCarrier(v.end) {
 		return with(v.cannot("the pod's interface %s is down", v.end), "ip link: "+v.end), false
@@ -370,4 +381,14 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 		return s, false
 	}
 	return v.takes(v.node.Host, v.end, min(size, v.node.Host.MTU(v.end)), v.pod.Host, v.pair)
+}
+
+// podDevBehind returns an interface of the pod to which one of the node leads; "" for none.
+func (v *veth) podDevBehind(out string) string {
+	for _, dev := range v.pod.Host.Devs() {
+		if end := v.pod.Host.PeerIn(v.node.Host, dev); end != "" && v.node.Host.On(out, end) {
+			return dev
+		}
+	}
+	return ""
 }

@@ -133,8 +133,7 @@ func (n *Network) NoProxy(dev string, ip, asker netip.Addr) (why string, by Deci
 	case !l.Known:
 		return "", by
 	case l.Unusable():
-		return "the route to " + ip.String() + " for what comes in by " + dev + routeText(&l) + " is of the type " +
-			string(l.Type), l.By
+		return "no usable route to " + ip.String() + " for what comes in by " + dev + routeText(&l), l.By
 	case l.Type == RouteUnicast && l.Dev == dev && !n.answersByPVLAN(dev):
 		return "the route to " + ip.String() + routeText(&l) + " is by " + dev + " itself", l.By
 	}
@@ -241,6 +240,20 @@ func (n *Network) NoLinkLocal(dev string) bool {
 		others = true
 	}
 	return others
+}
+
+// AwaitsDAD is how ip names the state of duplicate address detection by which none of the interfaces with an IPv6
+// address uses it: tentative or dadfailed; "" where one does, and where none has it.
+func (n *Network) AwaitsDAD(ip netip.Addr) (state string) {
+	for i := range n.addrs {
+		if a := &n.addrs[i]; a.ip == ip {
+			if a.awaitsDAD == "" {
+				return ""
+			}
+			state = a.awaitsDAD
+		}
+	}
+	return state
 }
 
 // UsableOn tells whether an interface has an address that is in use.

@@ -48,6 +48,31 @@ func (n *Network) On(dev, below string) bool {
 	return slices.ContainsFunc(layers, func(l Layer) bool { return slices.Contains(l.Devs, below) })
 }
 
+// MayLeadTo tells whether a packet that leaves by an interface may leave by another one, too, that is below it, or that
+// pairs of veth within the network namespace lead to, as from one bridge to another.
+func (n *Network) MayLeadTo(dev, to string) bool {
+	reached := []string{dev}
+	for i := 0; i < len(reached); i++ {
+		at := reached[i]
+		if at == to {
+			return true
+		}
+		var next []string
+		if l := n.links[at]; l.kind == "veth" && !l.away { // ip prints the other end's name
+			next = append(next, l.lower, n.master[l.lower])
+		}
+		if layer, ok := n.layerBelow([]string{at}); ok {
+			next = append(next, layer.Devs...)
+		}
+		for _, d := range next {
+			if d != "" && !slices.Contains(reached, d) {
+				reached = append(reached, d)
+			}
+		}
+	}
+	return false
+}
+
 // TakesFrames tells whether IP takes packets whose frames come to an interface for a MAC: that of the interface or of
 // one on top of it. Frames for any other one are for another host (eth_type_trans in net/ethernet/eth.c, ip_rcv_core in
 // net/ipv4/ip_input.c), be the MAC that of another interface of the node. known is false where it was not collected.

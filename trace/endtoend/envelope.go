@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -40,26 +41,31 @@ func (e *envelope) to(end netip.Addr) string {
 	return fmt.Sprintf("%s (IP protocol %d)", end, e.proto)
 }
 
+// packet is the outer packet that a node generates for one inside.
+func (e *envelope) packet(h *host.Network, end netip.Addr, inside *netfilter.Packet) netfilter.Packet {
+	p := netfilter.Packet{
+		Family: netfilter.FamilyOf(end), Proto: e.proto, Src: e.src, Dst: end, DstPort: e.port, Mark: e.mark,
+		TOS: e.tos & dscp, Ports: e.ports,
+	}
+	if !p.Src.IsValid() {
+		p.Src = netfilter.SourceFor(h, e.proto, netip.AddrPortFrom(end, e.port))
+	}
+	if e.tos == inherit {
+		p.KeepTOS(inside)
+	}
+	return p
+}
+
 // outer walks the tunnel's outer packet out of one node and into the other. On arrival has it as the other node gets
 // it.
 func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	arrival netfilter.Packet, s report.Segment, ok bool,
 ) {
-	src := e.src
-	if !src.IsValid() {
-		src = netfilter.SourceFor(x.from.Host, e.proto, netip.AddrPortFrom(end, e.port))
-	}
 	family := netfilter.FamilyOf(end)
 	if s, ok := x.ownSource(place, e.src); !ok {
 		return arrival, s, false
 	}
-	start := netfilter.Start{Hook: netfilter.Output, Packet: netfilter.Packet{
-		Family: family, Proto: e.proto, Src: src, Dst: end, DstPort: e.port, Mark: e.mark,
-		TOS: e.tos & dscp, Ports: e.ports,
-	}}
-	if e.tos == inherit {
-		start.Packet.KeepTOS(x.of)
-	}
+	start := netfilter.Start{Hook: netfilter.Output, Packet: e.packet(x.from.Host, end, x.of)}
 	res := x.Walker(x.from.State).Walk(start, netfilter.Options{})
 	sent, bad := x.passes(x.from.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Sent && o.Packet.Dst == end && o.Packet.DstPort == e.port

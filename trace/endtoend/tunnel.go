@@ -23,8 +23,9 @@ type form struct {
 	// fallback is the interface that takes what no other one does (ip_tunnel_lookup in net/ipv4/ip_tunnel.c); "" for
 	// none.
 	fallback string
-	// toHop returns where a packet goes if the interface has no other end set; the zero Addr where that is not known.
-	toHop func(x *crossing) netip.Addr
+	// toHop returns where a packet to a next hop goes if the interface has no other end set; the zero Addr where that is
+	// not known.
+	toHop func(h *host.Network, dev string, hop netip.Addr) netip.Addr
 }
 
 // The protocols that tunnels use (RFC 2003, RFC 2784).
@@ -39,15 +40,15 @@ const greKey = 4
 // forms are by the kind of interface.
 var forms = map[string]*form{
 	// Without another end the packet goes to its next hop (ip_tunnel_xmit).
-	"ipip": {name: "IPIP", proto: protoIPIP, adds: 20, fallback: "tunl0", toHop: func(x *crossing) netip.Addr {
-		if x.hop.Is4() {
-			return x.hop
+	"ipip": {name: "IPIP", proto: protoIPIP, adds: 20, fallback: "tunl0", toHop: func(_ *host.Network, _ string, hop netip.Addr) netip.Addr {
+		if hop.Is4() {
+			return hop
 		}
 		return netip.Addr{}
 	}},
 	// GRE takes it from the neighbour entry, whose link-layer address is one of IP (ipgre_header in net/ipv4/ip_gre.c).
-	"gre": {name: "GRE", proto: protoGRE, adds: 24, fallback: "gre0", toHop: func(x *crossing) netip.Addr {
-		e, _ := x.from.Host.Neighbour(x.out, x.hop)
+	"gre": {name: "GRE", proto: protoGRE, adds: 24, fallback: "gre0", toHop: func(h *host.Network, dev string, hop netip.Addr) netip.Addr {
+		e, _ := h.Neighbour(dev, hop)
 		a, err := netip.ParseAddr(e.MAC)
 		if err != nil || a.IsUnspecified() {
 			return netip.Addr{}
@@ -67,10 +68,10 @@ func (x *crossing) encapsulated(place string) (s report.Segment, in string) {
 			"where %s sends packets is decided by a route or a program, and not by the interface", x.out), ""
 	}
 	f := forms[t.Kind]
-	e := f.envelope(x, &t)
+	e := f.envelope(&t, x.mark)
 	end, line := t.Remote, fmt.Sprintf("ip -d link: %s remote %s", x.out, t.Remote)
 	if !end.IsValid() && f.toHop != nil {
-		end, line = f.toHop(x), fmt.Sprintf("ip route get %s: %s dev %s", x.dst, x.hop, x.out)
+		end, line = f.toHop(x.from.Host, x.out, x.hop), fmt.Sprintf("ip route get %s: %s dev %s", x.dst, x.hop, x.out)
 	}
 	if !end.IsValid() {
 		return unknown(segment, place, x.from.Name, show, "%s has no other end, and where it sends packets for %s is not "+
@@ -114,9 +115,9 @@ func ipHeader(a netip.Addr) int {
 
 // envelope is what an interface puts a packet into. The outer packet keeps the mark of the inner one (iptunnel_xmit in
 // net/ipv4/ip_tunnel_core.c scrubs it only between namespaces).
-func (f *form) envelope(x *crossing, t *host.Tunnel) *envelope {
+func (f *form) envelope(t *host.Tunnel, mark uint32) *envelope {
 	e := &envelope{
-		name: f.name, proto: f.proto, port: t.Port, src: t.Local, mark: x.mark, tos: t.TOS, adds: f.adds, ttl: t.TTL,
+		name: f.name, proto: f.proto, port: t.Port, src: t.Local, mark: mark, tos: t.TOS, adds: f.adds, ttl: t.TTL,
 	}
 	switch {
 	case t.Kind == "geneve":

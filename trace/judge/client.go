@@ -83,6 +83,7 @@ var clients = map[string]map[string]report.Client{
 	NeighbourFailed:        differing("may not arrive"),
 	NoCarrier:              failing("hang: the outgoing interface has no carrier"),
 	NoTunnelEnd:            failing("hang: the tunnel does not lead to the endpoint's node"),
+	TunnelPacketsDropped:   failing("hang: the node drops the tunnel's packets"),
 	endtoend.PMTUBlackHole: differing(largeHang),
 	PodAtOtherBridge:       failing("hang: frames do not come to the pod's port"),
 	PortsIsolated:          failing("hang: the bridge forwards nothing between isolated ports"),

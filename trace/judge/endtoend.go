@@ -338,7 +338,8 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == code })
 	}
 	same := map[string]string{
-		endtoend.TunnelPeerMissing: NoTunnelEnd, endtoend.EndToEndWrongNeighbour: WrongNeighbour,
+		endtoend.TunnelPeerMissing: NoTunnelEnd, endtoend.TunnelDropped: TunnelPacketsDropped,
+		endtoend.EndToEndWrongNeighbour: WrongNeighbour,
 	}
 	for i := range p.Segments {
 		s := &p.Segments[i]

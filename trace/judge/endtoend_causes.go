@@ -11,8 +11,8 @@ import (
 
 // ofNetwork are findings of a path that are about what is behind the node, or its sockets: segments of their own.
 var ofNetwork = []string{
-	NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall, endtoend.EndpointNotListening,
-	endtoend.EndpointListensElse,
+	NoCarrier, WrongNeighbour, NoTunnelEnd, TunnelPacketsDropped, NeighbourFailed, MTUTooSmall,
+	endtoend.EndpointNotListening, endtoend.EndpointListensElse,
 }
 
 // ofConnections tells whether a finding is what real connections showed, wherever they were lost.

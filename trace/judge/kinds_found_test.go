@@ -236,6 +236,10 @@ func samples() []sample {
 			w.layer2("10.244.2.0", "flannel.1", `"lladdr":"02:00:00:00:00:02","state":["PERMANENT"]`, "02:00:00:00:00:03",
 				"10.77.0.13")
 		}},
+		{code: TunnelPacketsDropped, base: "real-2node-iptables", do: func(w *capturedNode) {
+			w.tunnelled()
+			w.first(v4, "filter", "OUTPUT", "-p udp -m udp --dport 8472 -j DROP")
+		}},
 		{code: NeighbourFailed, base: "real-2node-iptables", do: func(w *capturedNode) {
 			w.layer2("10.77.0.12", "eth0", `"state":["FAILED"]`, "02:00:00:00:00:02", "10.77.0.12")
 		}},

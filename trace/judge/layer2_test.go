@@ -29,6 +29,13 @@ func (w *capturedNode) flannel() {
 		"02:00:00:00:00:02", "10.77.0.12")
 }
 
+// tunnelled is flannel with the tunnel's own parameters.
+func (w *capturedNode) tunnelled() {
+	w.flannel()
+	w.files[snapshot.LinkFile] = []byte(`[{"ifname":"flannel.1","flags":["UP"],"linkinfo":{"info_kind":"vxlan",` +
+		`"info_data":{"id":1,"local":"10.77.0.11","port":8472}}}]`)
+}
+
 // layer2 gives a node a neighbour, and flannel.1 an entry of its forwarding table.
 func (w *capturedNode) layer2(ip, dev, state, mac, end string) {
 	w.files[snapshot.NeighbourFile] = []byte(`[{"dst":"` + ip + `","dev":"` + dev + `",` + state + `}]`)
@@ -94,6 +101,22 @@ func TestLayer2(t *testing.T) {
 			w.flannel()
 			w.layer2("10.244.2.0", "flannel.1", permanent("02:00:00:00:00:02"), "02:00:00:00:00:02", "192.0.2.1")
 		}, want: MTUTooSmall, away: true},
+		{name: "the tunnel's packets are dropped", do: func(w *capturedNode) {
+			w.tunnelled()
+			w.first(v4, "filter", "OUTPUT", "-p udp -m udp --dport 8472 -j DROP")
+		}, want: TunnelPacketsDropped, away: true},
+		{name: "the packets of another tunnel are dropped", do: func(w *capturedNode) {
+			w.tunnelled()
+			w.first(v4, "filter", "OUTPUT", "-p udp -m udp --dport 4789 -j DROP")
+		}, want: MTUTooSmall, away: true},
+		{name: "what comes back in the tunnel is dropped", do: func(w *capturedNode) {
+			w.tunnelled()
+			w.first(v4, "filter", "INPUT", "-i eth0 -p udp -m udp --dport 8472 -j DROP")
+		}, want: TunnelPacketsDropped, away: true},
+		{name: "what comes back in the tunnel is dropped of one node alone", do: func(w *capturedNode) {
+			w.tunnelled()
+			w.first(v4, "filter", "INPUT", "-s 10.77.0.13/32 -p udp -m udp --dport 8472 -j DROP")
+		}, want: MTUTooSmall, away: true},
 		{name: "files that cannot be read", unread: true, do: func(w *capturedNode) {
 			w.files[snapshot.NeighbourFile], w.files[snapshot.BridgeFDBFile] = []byte("[{"), []byte("<html>")
 		}},
@@ -112,7 +135,8 @@ func TestLayer2(t *testing.T) {
 					matched++
 				}
 				for _, f := range p.Findings {
-					if !slices.Contains([]string{NoCarrier, WrongNeighbour, NoTunnelEnd, NeighbourFailed, MTUTooSmall}, f.Code) {
+					if !slices.Contains(
+						[]string{NoCarrier, WrongNeighbour, NoTunnelEnd, TunnelPacketsDropped, NeighbourFailed, MTUTooSmall}, f.Code) {
 						continue
 					}
 					found[f.Code] = true

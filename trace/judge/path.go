@@ -56,6 +56,8 @@ type worker struct {
 	routed map[bool][]routedNode
 	// podPorts is what apart has found.
 	podPorts cache[hop, podPort]
+	// tunnelWalks is what walkTunnel has found.
+	tunnelWalks cache[netfilter.Packet, tunnelWalk]
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]netfilter.Passing
 

@@ -52,6 +52,12 @@ func (p *pathCase) walkTunnel(packet netfilter.Packet, to, tunnel string) (w tun
 			"packets pass: the rules of " + packet.Family.String() + " were not read in full"}
 		return w
 	}
+	if local, known := p.net.Local(packet.Src); known && !local && packet.Src.Is4() {
+		// ip_route_output_key_hash_rcu in net/ipv4/route.c finds no route for such a source.
+		w.out = stoppedBy("ip -d link: " + tunnel + " local " + packet.Src.String() + ", which is not one of the node's " +
+			"addresses: the kernel drops the packets of " + to)
+		return w
+	}
 	res := p.walk(netfilter.Start{Hook: netfilter.Output, Packet: packet}, netfilter.Options{})
 	w.out = p.tunnelEnds(&res, "the packets of "+to, func(end *netfilter.Outcome) string {
 		switch x := &end.Packet; {
@@ -102,7 +108,11 @@ func (p *pathCase) tunnelEnds(
 	case netfilter.Dropped, netfilter.Rejected:
 		return stoppedBy(what + " at " + end.Where.String() + ": " + cite(end.Where).Text)
 	case netfilter.NoRoute, netfilter.Filtered:
-		return stoppedBy(what + ": " + end.End.String() + ", " + end.Why)
+		text := what + ": " + end.End.String() + ", " + end.Why
+		if by := end.By.String(); by != "" && end.End == netfilter.NoRoute {
+			text += " (" + by + ")"
+		}
+		return stoppedBy(text)
 	case netfilter.Lost, netfilter.Taken:
 		return obstacle{
 			may: true, evidence: []string{what + ": " + end.End.String() + " " + end.Where.String()},

@@ -47,6 +47,8 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 	case IsOtherKind(ref.Namespace) && !slices.Contains(namespaces, ref.Namespace):
 		return fmt.Errorf("%s; a reference of the kind %s is not accepted: name the Service itself", what,
 			ref.Namespace)
+	case len(elsewhere) == 1 && ref.Namespace != "":
+		return fmt.Errorf("%s; there is one in namespace %s: give %[2]s/%[3]s", what, elsewhere[0], name)
 	case len(elsewhere) == 1:
 		return fmt.Errorf("%s; there is one in namespace %s: add -n %s", what, elsewhere[0], elsewhere[0])
 	case len(elsewhere) > 1:
@@ -61,7 +63,7 @@ func notFound(objects *snapshot.Cluster, namespace string, ref Reference) error 
 		return fmt.Errorf("%s%s", what, DidYouMean(name, here))
 	case len(here) == 0:
 		return fmt.Errorf("%s, which has no Service at all: is the namespace right (-n)?%s", what,
-			DidYouMean(namespace, namespaces))
+			strings.Replace(DidYouMean(namespace, namespaces), "; did", " Did", 1))
 	}
 	slices.Sort(here)
 	return fmt.Errorf("%s, which has %s", what, shorten(here))
@@ -107,7 +109,11 @@ func meantName(objects *snapshot.Cluster, host string) string {
 	labels := strings.Split(host, ".")
 	for _, svc := range objects.Services {
 		if svc.Name == labels[0] && svc.Namespace == labels[1] {
-			domain := strings.Join(labels[2:], ".")
+			rest := labels[2:]
+			if len(rest) > 1 && alike(rest[0], "svc") {
+				rest = rest[1:]
+			}
+			domain := strings.Join(rest, ".")
 			if domain == "local" || domain == "cluster" {
 				domain = "cluster.local"
 			}

@@ -133,7 +133,7 @@ func TestMistypedArguments(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"trace web -n shpo", `there is one in namespace shop: add -n shop`},
 		{"trace shpo/web", `service "web" not found in namespace "shpo"; there is one in namespace shop`},
-		{"trace batch2 -n shpo", `which has no Service at all: is the namespace right (-n)?; did you mean shop?`},
+		{"trace batch2 -n shpo", `which has no Service at all: is the namespace right (-n)? Did you mean shop?`},
 		{"trace wbe -n shop", "did you mean web?"},
 		{"trace frontnd.shop", "did you mean frontend?"},
 		{"trace Web -n shop", "names are written in lower case, web"},
@@ -181,8 +181,8 @@ func TestMistypedArguments(t *testing.T) {
 		{"trcae web", "did you mean kubectl svcproxy trace?"},
 		{"help trce", `there is no command "trce"; did you mean trace?`},
 		{"help trace web", `there is no command`},
-		{"web", "for a Service of that name: kubectl svcproxy trace web"},
-		{"shop/web", "for a Service of that name: kubectl svcproxy trace shop/web"},
+		{"web", "to trace a Service: kubectl svcproxy trace web"},
+		{"shop/web", "to trace a Service: kubectl svcproxy trace shop/web"},
 		{"resolve web -n shop --node worker9", `there is no node "worker9"`},
 		{"mode worker1", "did you mean worker-1?"},
 	} {

@@ -31,7 +31,7 @@ func newCleanupCommand(env *environment) *cobra.Command {
 	o := &cleanupOptions{}
 	cmd := &cobra.Command{
 		Use:        "cleanup",
-		SuggestFor: []string{"clean", "delete", "remove"},
+		SuggestFor: []string{"clean", "delete", "remove", "undo", "rollback", "stop"},
 		Short:      "Remove helper pods and programmed paths that an interrupted run left behind",
 		Long: `Remove the helper pods of runs that could not remove them, for example because
 the machine was switched off or lost its connection. On the nodes of --node, -l
@@ -192,7 +192,7 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 func undoOn(ctx context.Context, node string, helper *launch.Helper, which string) (said []string, err error) {
 	undone, err := helper.Undo(ctx, which)
 	for _, u := range undone {
-		said = append(said, fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, taken away", node,
+		said = append(said, fmt.Sprintf("node/%s: %s, which %s had programmed in %s mode, removed", node,
 			safetext.Line(strings.Join(u.Services, ", "), 500), safetext.Line(u.By, 100), safetext.Line(u.Mode, 20)))
 		for _, what := range u.Left {
 			said = append(said, fmt.Sprintf("node/%s: %s", node, safetext.Line(what, 1000)))

@@ -176,7 +176,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(near) > 0 {
 		return run.Usagef("%q is not a command: did you mean %s %s?", args[0], name, strings.Join(near, " or "))
 	}
-	return run.Usagef("%q is not a command; for a Service of that name: %s trace %s (see %s --help)",
+	return run.Usagef("%q is not a command; to trace a Service: %s trace %s (see %s --help)",
 		args[0], name, args[0], name)
 }
 

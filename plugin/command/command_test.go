@@ -163,7 +163,7 @@ func TestBadInput(t *testing.T) {
 	}
 	shop := " -n shop --snapshot " + broken
 	for _, tt := range []struct{ args, want string }{
-		{"web", `"web" is not a command; for a Service of that name: kubectl svcproxy trace web`},
+		{"web", `"web" is not a command; to trace a Service: kubectl svcproxy trace web`},
 		{"trcae web", `"trcae" is not a command: did you mean kubectl svcproxy trace?`},
 		{"trace", "trace needs a Service"},
 		{"trace a b", "trace takes one Service, and 2 were given (a, b): for several use kubectl svcproxy verify"},

@@ -112,7 +112,8 @@ type dumpConfig struct {
 func (o *dumpOptions) config(env *environment, flags *pflag.FlagSet, args []string) (c dumpConfig, err error) {
 	switch {
 	case len(args) > 0 && !o.ends.endToEnd:
-		return c, run.Usagef("dump takes no argument, and got %s: it writes all Services", run.Shorten(args))
+		return c, run.Usagef("dump takes no argument, and got %s: --node names a node, and all Services are written",
+			run.Shorten(args))
 	case len(args) != 1 && o.ends.endToEnd:
 		return c, run.Usagef("dump --end-to-end needs one Service, and got %d", len(args))
 	case o.from != "" && !o.ends.endToEnd:

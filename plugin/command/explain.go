@@ -54,6 +54,9 @@ func explain(env *environment, args []string) error {
 		return env.out.Document([]byte(listOfFindings(env.out.Style().Width)))
 	case 1:
 	default:
+		if _, ok := docs.FindingOf(strings.Join(args, "")); ok { // Missing Endpoint
+			return explain(env, []string{strings.Join(args, "")})
+		}
 		if symptoms := meantSymptoms(strings.Join(args, " ")); symptoms != "" {
 			return run.Usagef("explain takes one code, and %d words were given%s", len(args), symptoms)
 		}
@@ -65,6 +68,7 @@ func explain(env *environment, args []string) error {
 		if lower := strings.ToLower(args[0]); similar == "" || lower == args[0] { // of codes, words begin in upper case
 			similar += meantSymptoms(args[0])
 		}
+		similar = strings.ReplaceAll(similar, "?; ", "? ")
 		return run.Usagef("there is no finding %q%s (%s explain lists all)", args[0], similar, name)
 	}
 	text := f.Code + "\n\n" + reflow(f.Text, env.out.Style().Width) + "\n\n" + report.PageOf(f.Code) + "\n"
@@ -103,7 +107,7 @@ func meantSymptoms(words string) string {
 	for _, s := range symptoms[:min(shown, len(symptoms))] {
 		out = append(out, fmt.Sprintf("%q: %s", s.Text, run.Shorten(s.Codes)))
 	}
-	return "; docs/symptoms.md leads from symptoms to findings, for " + strings.Join(out, ", and for ")
+	return "; docs/symptoms.md leads from symptoms to findings: for " + strings.Join(out, ", and for ")
 }
 
 // listOfFindings has a line for each finding, below the headings of the page. Where it is wider than a terminal, the

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/svcproxy/kubectl-svcproxy/docs"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 )
@@ -24,6 +25,9 @@ func newHelpCommand() *cobra.Command {
 			topic, rest, err := c.Root().Find(args)
 			if err != nil || len(rest) > 0 {
 				topic := strings.Join(args, " ")
+				if f, ok := docs.FindingOf(topic); ok {
+					return run.Usagef("%q is a finding: %s explain %s", topic, name, f.Code)
+				}
 				return run.Usagef("there is no command %q%s (see %s --help)",
 					topic, cluster.DidYouMean(topic, commandNames(c.Root())), name)
 			}

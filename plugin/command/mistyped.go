@@ -79,6 +79,7 @@ func oneDash(root *cobra.Command, args []string) error {
 		return nil //nolint:nilerr // the command will say so
 	}
 	c.InheritedFlags() // adds them to Flags
+	c.InitDefaultHelpFlag()
 	for i, arg := range args {
 		if arg == "--" {
 			return nil

@@ -53,7 +53,7 @@ var otherFlags = []struct{ flags, needs, meant string }{
 	{"count c n-probes requests connections tries repeat", "probes", "--live --probes says how many connections are made"},
 	{"real probe curl connect dial", "live", "--live makes real connections"},
 	{"data body send", "payload", "--live --payload says what is sent"},
-	{"w wide long l full", "template", "-o wide shows everything"},
+	{"wide long l full", "template", "-o wide shows everything"},
 	{"format fmt out output-format", "template", "-o says the output format, as in -o json"},
 	{
 		"width columns cols no-trunc no-truncate", "template",
@@ -73,9 +73,12 @@ var otherFlags = []struct{ flags, needs, meant string }{
 	{"w watch interval every follow", "", "to repeat it: watch kubectl svcproxy …"},
 	{"f filename file", "", "a snapshot is read by --snapshot"},
 	{"file f filename out", "output", "-o says which file is written"},
+	{"client short", "", "the version is that of the plugin, and no server is asked"},
+	{"fix repair apply heal", "", "the output has the commands of the remedy"},
 	{"version V", "", "the version is printed by kubectl svcproxy version"},
 	{"verbose debug verbosity loglevel log-level", "", "-v 6 logs the requests to the API server"},
 	{"for duration lifetime", "ttl", "--ttl says how long a path stays"},
+	{"duration", "probes", "--live --probes says how many connections are made"},
 	{"wait deadline", "timeout", "--timeout says how long to wait"},
 }
 

@@ -49,7 +49,7 @@ func newProgramCommand(env *environment) *cobra.Command {
 	o := &programOptions{}
 	cmd := &cobra.Command{
 		Use:        "program SERVICE[:PORT] --node NODE",
-		SuggestFor: []string{"repair", "apply"},
+		SuggestFor: []string{"repair", "apply", "fix"},
 		Short:      "Program the right path of a Service on a node, ahead of kube-proxy's rules, for a limited time",
 		Long: `Program on one node what kube-proxy should have programmed for a Service: every
 frontend (cluster IP, NodePort, external IP, load-balancer IP), with its
@@ -188,7 +188,8 @@ func (o *programOptions) validate(flags *pflag.FlagSet) error {
 	case o.node == "" && !o.helper.local:
 		return run.Usagef("program changes one node: name it with --node NODE, or run the command on it with --local")
 	case o.mode != "" && !slices.Contains(wire.Modes, o.mode):
-		return run.Usagef("--mode %q: it may be %s", o.mode, strings.Join(wire.Modes, ", "))
+		return run.Usagef("--mode %q: it may be %s%s", o.mode, strings.Join(wire.Modes, ", "),
+			cluster.DidYouMean(strings.ToLower(o.mode), wire.Modes))
 	case o.scheduler != "" && !slices.Contains(wire.Schedulers[o.mode], o.scheduler):
 		return run.Usagef("--scheduler %q: with --mode ipvs it may be %s, with --mode userspace %s; other modes have none",
 			o.scheduler, strings.Join(wire.Schedulers[wire.IPVS], ", "), strings.Join(wire.Schedulers[wire.Userspace], ", "))

@@ -30,7 +30,7 @@ func newResolveCommand(env *environment) *cobra.Command {
 	o := &resolveOptions{}
 	cmd := &cobra.Command{
 		Use:        "resolve SERVICE[:PORT]",
-		SuggestFor: []string{"get", "describe", "show", "endpoints", "ep"},
+		SuggestFor: []string{"get", "describe", "find", "lookup", "svc", "service", "show", "endpoints", "ep"},
 		Short:      "Show what the API says about a Service: names, addresses, and which endpoints are used and why",
 		Long: `Show what the API says about a Service, without reading the rules of any node:
 its DNS name and what DNS answers, its policies and addresses, and every endpoint

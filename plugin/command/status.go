@@ -31,7 +31,7 @@ func newStatusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
 		Use:        "status [SERVICE]",
-		SuggestFor: []string{"top"},
+		SuggestFor: []string{"top", "watch"},
 		Short:      "Show what the agents on all nodes found: on which nodes, since when, and what these have in common",
 		Long: `Show what the agents of deploy/watch found, by finding and Service: on how many
 of the nodes, on which, since when, and what these nodes have in common that the

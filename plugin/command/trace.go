@@ -36,7 +36,7 @@ func newTraceCommand(env *environment) *cobra.Command {
 	o := &traceOptions{}
 	cmd := &cobra.Command{
 		Use:        "trace SERVICE[:PORT]",
-		SuggestFor: []string{"debug", "diagnose", "path", "why"},
+		SuggestFor: []string{"debug", "diagnose", "ping", "curl", "path", "why"},
 		Short:      "Trace packets to a Service: where they should go, where they do go, and why the two differ",
 		Long: `Trace packets to every frontend of a Service (cluster IP, NodePort, external IP,
 load-balancer IP) from every relevant origin (a pod, the node itself, outside):

@@ -402,6 +402,7 @@ func TestExplainKnowsCopiedCodes(t *testing.T) {
 		{"MissingEndpoint,"},
 		{"missing_endpoint"},
 		{"MissingEndpoint", "+1"},
+		{"Missing", "Endpoint"},
 		{"MISMATCH  MissingEndpoint  10.244.3.4:8080"},
 		{"MISMATCH: MissingEndpoint"},
 		{"https://github.com/svcproxy/kubectl-svcproxy/blob/main/docs/findings.md#missingendpoint"},

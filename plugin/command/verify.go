@@ -32,7 +32,7 @@ func newVerifyCommand(env *environment) *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
 		Use:        "verify [SERVICE[:PORT]…]",
-		SuggestFor: []string{"check", "list", "ls", "scan", "test"},
+		SuggestFor: []string{"check", "doctor", "list", "ls", "scan", "test"},
 		Short:      "Verify every frontend of the named or of all Services, and list what is wrong",
 		Long: `Verify every frontend of the named Services, of all Services of a namespace, or
 with -A of all Services: compare what kube-proxy should have programmed with what

@@ -156,7 +156,23 @@ func meantNode(name string, known []string) string {
 	case strings.ContainsAny(name, " ;"):
 		return "; several are separated by commas"
 	}
-	return cluster.DidYouMean(strings.ToLower(name), known)
+	name = strings.ToLower(name)
+	var similar []string
+	for _, n := range known {
+		if withoutDigits(n) != withoutDigits(name) { // worker-2 is another node than worker-1, and not a slip for it
+			similar = append(similar, n)
+		}
+	}
+	return cluster.DidYouMean(name, similar)
+}
+
+func withoutDigits(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, s)
 }
 
 // noNodes says why there is no node to read.

@@ -176,7 +176,7 @@ func TestColumns(t *testing.T) {
 // An error that is wider than the terminal is wrapped between words; a command in it stays whole, what is continued is
 // indented, and without a terminal it is one line.
 func TestSentencesFitTheTerminal(t *testing.T) {
-	const sentence = `error: "web" is not a command; for a Service of that name: kubectl svcproxy trace web ` +
+	const sentence = `error: "web" is not a command; to trace a Service: kubectl svcproxy trace web ` +
 		"(see kubectl svcproxy --help)"
 	for _, tt := range []struct {
 		width int
@@ -185,7 +185,7 @@ func TestSentencesFitTheTerminal(t *testing.T) {
 	}{
 		{0, sentence, sentence + "\n"},
 		{200, sentence, sentence + "\n"},
-		{60, sentence, `error: "web" is not a command; for a Service of that name:` + "\n  kubectl svcproxy trace web " +
+		{60, sentence, `error: "web" is not a command; to trace a Service:` + "\n  kubectl svcproxy trace web " +
 			"(see kubectl svcproxy --help)\n"},
 		{40, "note: " + hostile + " and so on", "note: web\uFFFD[32m\uFFFD[2K error: forged\uFFFD\uFFFD and\n  so on\n"},
 	} {

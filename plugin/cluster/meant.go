@@ -32,7 +32,7 @@ func (r *Reference) meant(text string, err error) error {
 	words := strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == ' ' })
 	_, isKind := KindOf(parts[0])
 	switch {
-	case text == "":
+	case text == "" && r.Input != strings.TrimSpace(r.Input) || r.Input == "":
 		return fmt.Errorf("%q is empty, so that it names no Service: %s", r.Input, forms)
 	case notAddress == nil && a.Is6() && notNumber == nil:
 		return fmt.Errorf("%q has an IPv6 address with a port, which is written [%s]:%d", r.Input, a, number)
@@ -50,7 +50,7 @@ func (r *Reference) meant(text string, err error) error {
 	case strings.Contains(text, ",") && areServices(words):
 		return fmt.Errorf("%q has several names: give one; the command verify takes several, separated by spaces: %s",
 			r.Input, strings.Join(words, " "))
-	case len(fields) == 2 && isLabel(fields[0]) && isLabel(fields[1]):
+	case len(fields) == 2 && isLabel(fields[0]) && isLabel(fields[1]) && !describes(fields):
 		return fmt.Errorf("%q is not one name: did you mean %s/%s?", r.Input, fields[0], fields[1])
 	case strings.Contains(text, "=") && !strings.Contains(text, "/"):
 		return fmt.Errorf("%q is not a Service: it is given by its name, not by labels", r.Input)
@@ -60,6 +60,16 @@ func (r *Reference) meant(text string, err error) error {
 		return fmt.Errorf("%q is not a Service: did you mean %s/%s:%s?", r.Input, parts[0], parts[1], parts[2])
 	}
 	return err
+}
+
+// describes tells whether words are about what a person sees ("it hangs"), and not names.
+func describes(words []string) bool {
+	return slices.ContainsFunc(words, func(word string) bool {
+		return slices.Contains([]string{
+			"it", "is", "not", "no", "a", "the", "my", "all", "connection", "connections", "request", "requests", "timed",
+			"timeout", "timeouts", "hang", "hangs", "fail", "fails", "failed", "refused", "reset", "slow", "down", "broken",
+		}, word)
+	})
 }
 
 // areServices tells whether each of several words may be a Service.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -18,8 +19,15 @@ var quotes = [][2]string{
 	{`"`, `"`}, {"'", "'"}, {"`", "`"}, {"“", "”"}, {"‘", "’"}, {"„", "“"}, {"«", "»"}, {"<", ">"}, {"(", ")"},
 }
 
-// Tidy takes off what stands around a name or an address where it is copied from: spaces, quotes, the punctuation of a
-// sentence. Characters of full width and dashes of any length become those of ASCII, and invisible ones go.
+// listMark is what a line of a list or of a quotation begins with, and markdownLink a link of Markdown.
+var (
+	listMark     = regexp.MustCompile(`^(?:[*•·-] +|[>#]+ *)`)
+	markdownLink = regexp.MustCompile(`^\[[^]]*\]\(([^)\s]+)\)$`)
+)
+
+// Tidy takes off what is around a name or an address where it is copied from: spaces, quotes, the punctuation of a
+// sentence, the mark of a list. Characters of full width and dashes of any length become those of ASCII, and invisible
+// ones go.
 func Tidy(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -36,7 +44,9 @@ func Tidy(text string) string {
 	}, text)
 	for {
 		before := text
-		text = strings.TrimRight(strings.TrimSpace(text), ",;.")
+		text = strings.TrimRight(strings.TrimSpace(text), ",;.?!…")
+		text = listMark.ReplaceAllString(text, "")
+		text = markdownLink.ReplaceAllString(text, "$1")
 		for _, q := range quotes {
 			if inner, ok := strings.CutPrefix(text, q[0]); ok && strings.HasSuffix(inner, q[1]) {
 				text = strings.TrimSuffix(inner, q[1])
@@ -104,7 +114,7 @@ var (
 
 // What else is copied with an address or a name.
 var (
-	kubectlLine = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc) (?:svcproxy )?[a-z-]+ ([^-\s].*|-n .*)$`)
+	kubectlLine = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc|k) `)
 	// WEB_PORT=tcp://10.96.21.191:80
 	variable = regexp.MustCompile(`^(?:export )?[A-Z][A-Z0-9_]*=["']?([^\s"']+)["']?$`)
 	// http:/web.shop, http//web.shop, https:web.shop.svc
@@ -117,8 +127,10 @@ var overUDP = regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat)\b.* -[a-z]*u`)
 // clients are commands that connect to a name or an address, and their port.
 var clients = []*regexp.Regexp{
 	regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat|telnet|ping6?)(?: -\S+(?: \d+)?)* ([^-\s:][^\s:]*)(?: (\d+))?$`),
-	regexp.MustCompile(`^(?:[$#] )?(?:curl|wget|nslookup|host)(?: -\S+)* ([a-z0-9][^\s/:]*)(?::(\d+))?(?:/\S*)?` +
-		`(?: -\S+| \d[\d.]+)*$`),
+	regexp.MustCompile(`^(?:[$#] )?(?:curl|wget|nslookup|host|mtr|tracepath|traceroute6?|getent a?hosts(?:v[46])?)` +
+		`(?: -\S+(?: (?:\d[\w.]*|/\S+))?)* ([a-z0-9][^\s/:]*)(?::(\d+))?(?:/\S*)?(?: -\S+| \d[\d.]+)*$`),
+	regexp.MustCompile(`^(?:[$#] )?tcptraceroute(?: -\S+)* ([a-z0-9][^\s:]*)(?: (\d+))?$`),
+	regexp.MustCompile(`^Connection to ([^\s()]+)(?: \([^)]*\))? (\d+) port `), // nc
 	regexp.MustCompile(`^(?:[$#] )?dig(?: [-+@]\S+)* ([a-z0-9][^\s/:]*)()(?: [-+@]\S+| A{1,4})*$`),
 	regexp.MustCompile(`\bserver (?:at|on) ["']([^"':]+)["'](?: \([^)]*\))?,?(?: port (\d+))?`), // psql, mysql
 	regexp.MustCompile(`^(?:[$#] )?(?:mysql|mariadb|psql|pg_isready|redis-cli)\b.* -h ?([^\s:]+)(?:.* -[pP] ?(\d+))?`),
@@ -136,8 +148,8 @@ func bare(text string) string {
 	if m := envoyCluster.FindStringSubmatch(text); m != nil {
 		return m[2] + ":" + m[1]
 	}
-	if m := kubectlLine.FindStringSubmatch(text); m != nil {
-		text = m[1]
+	if before := kubectlLine.FindString(text); before != "" {
+		text = ofKubectl(text[len(before):])
 	}
 	text = cutNamespace(text)
 	for _, c := range clients {
@@ -155,10 +167,63 @@ func bare(text string) string {
 		return m[1] + "://" + m[2] + m[3]
 	}
 	kind, name, two := strings.Cut(text, " ")
-	if _, known := KindOf(kind); two && known && isLabel(name) {
+	if _, known := KindOf(kind); two && known && !strings.Contains(kind, "/") && objectName.MatchString(name) {
 		return kind + "/" + name
 	}
 	return text
+}
+
+// objectName is a name behind a kind: web, shop/web, web:http.
+var objectName = regexp.MustCompile(`^[a-z0-9-]+(?:/[a-z0-9-]+)?(?::[a-z0-9-]+)?$`)
+
+// ofKubectl is what a command of kubectl is about, with the namespace that it has: -n shop get svc/web -o yaml is about
+// svc/web -n shop. It is the command itself where that is not known.
+func ofKubectl(command string) string {
+	command, _, _ = strings.Cut(command, " | ")
+	if _, of, ok := strings.Cut(command, " -- "); ok {
+		return of // what is run in a pod
+	}
+	var names []string
+	namespace := ""
+	words := strings.Fields(command)
+	for i := 0; i < len(words); i++ {
+		flag, value, has := strings.Cut(words[i], "=")
+		switch {
+		case !strings.HasPrefix(flag, "-"):
+			names = append(names, words[i])
+			continue
+		case !strings.HasPrefix(flag, "--") && strings.HasPrefix(flag, "-n") && len(flag) > len("-n"):
+			flag, value, has = "-n", flag[len("-n"):], true // -nshop
+		}
+		if !has && slices.Contains(valueFlags, flag) && i+1 < len(words) {
+			i++
+			value = words[i]
+		}
+		if flag == "-n" || flag == "--namespace" {
+			namespace = value
+		}
+	}
+	if len(names) > 0 && names[0] == "svcproxy" {
+		names = names[1:]
+	}
+	switch {
+	case len(names) < 2:
+		return command
+	case names[0] == "rollout" && len(names) > 2:
+		names = names[1:]
+	}
+	out := strings.Join(names[1:min(len(names), 3)], " ")
+	if namespace != "" {
+		out += " -n " + namespace
+	}
+	return out
+}
+
+// valueFlags are flags of kubectl whose value is the next word.
+var valueFlags = []string{
+	"-n", "--namespace", "-o", "--output", "-l", "--selector", "-c", "--container", "--context", "--kubeconfig",
+	"--cluster", "--user", "--as", "-s", "--server", "--sort-by", "--field-selector", "--tail", "--since", "--node",
+	"--from", "--snapshot", "--timeout", "-v",
 }
 
 // comment is that of a rule of kube-proxy's in iptables mode: shop/web:http cluster IP.
@@ -169,6 +234,25 @@ var comment = regexp.MustCompile(`^([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]+)?) ` +
 var listedObject = regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) +` +
 	`(?:\d+(?:/\d+)? |(?:ClusterIP|NodePort|LoadBalancer|ExternalName|IPv[46]) )`)
 
+// What tools print about an object, with the form in which it is taken.
+var printed = []pair{
+	// kubectl apply, expose, patch …: service/web created
+	{
+		regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) (?:created|configured|unchanged|exposed|patched|edited|labeled|` +
+			`annotated|replaced|scaled|restarted|condition met)$`), "$1",
+	},
+	// the kubelet, and the folder of a pod's logs
+	{regexp.MustCompile(`^([a-z0-9.-]+)_([a-z0-9-]+)\([0-9a-f-]{36}\)$`), "pod/$2/$1"},
+	{regexp.MustCompile(`^(?:/var/log/pods/)?([a-z0-9-]+)_([a-z0-9.-]+)_[0-9a-f-]{36}(?:/.*)?$`), "pod/$1/$2"},
+	// kube-proxy's log
+	{regexp.MustCompile(`^.*\b(?i:service|svc)PortName="([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]*)?)".*$`), "$1"},
+	// the column PORT(S) of kubectl get services
+	{regexp.MustCompile(`^(?:\d+:)?(\d+)/(?:TCP|UDP|SCTP)$`), ":$1"},
+	// getent, /etc/hosts, nslookup of busybox; dig
+	{regexp.MustCompile(`^(?:Address(?: \d+)?: +)?[0-9a-f.:]+ +([a-z][\w-]*(?:\.[\w-]+)+\.?)$`), "$1"},
+	{regexp.MustCompile(`^([\w-]+(?:\.[\w-]+)+)\.?(?: +\d+)? +IN +(?:A|AAAA) +[0-9a-f.:]+$`), "$1"},
+}
+
 // unify writes the forms in which tools print an address with a port as HOST:PORT.
 func (r *Reference) unify(text string) (string, error) {
 	for _, alone := range []*regexp.Regexp{anyAddress, nodePort} {
@@ -177,6 +261,11 @@ func (r *Reference) unify(text string) (string, error) {
 		}
 	}
 	text = bare(text)
+	for _, p := range printed {
+		if p.form.MatchString(text) {
+			return p.form.ReplaceAllString(text, p.meant), nil
+		}
+	}
 	for _, whole := range []*regexp.Regexp{comment, namePath, resolved, listedObject} {
 		if m := whole.FindStringSubmatch(text); m != nil {
 			return m[1], nil
@@ -212,6 +301,33 @@ func (r *Reference) unify(text string) (string, error) {
 // quotedService is how kubectl, the API server and this tool name a Service in an error: services "web" not found.
 var quotedService = regexp.MustCompile(`(?i)\bservices? "([^"]+)"(?:.* in (?:the )?namespace "([^"]+)")?`)
 
+// quotedObject is the same of another kind: deployments.apps "web" not found, pod "web-0" deleted.
+var quotedObject = regexp.MustCompile(`\b([a-z]+)(?:\.[a-z0-9.]+)? "([a-z0-9.-]+)" (?:not found|deleted|is forbidden)`)
+
+// resolvedName is a name with the address that it was found to have: PING web.shop (10.96.21.191), Connecting to
+// web.shop (web.shop)|10.96.21.191|:80. addressList is what kubectl prints of the endpoints of one Service.
+var (
+	resolvedName = regexp.MustCompile(`((?:[\w-]+\.)+[\w-]+(?::\d+)?)(?: \(\S+\))? ?` +
+		`[(|[]((?:\d+\.){3}\d+|[0-9a-f]+:[0-9a-f:]+)(:\d+)?[)|\]](:\d+)?`)
+	addressList = regexp.MustCompile(`((?:\d+\.){3}\d+(?::\d+)?)(?:,(?:\d+\.){3}\d+(?::\d+)?)+`)
+)
+
+// oneOf leaves of a name with its address the one that says most, and of a list of endpoints the first: all are of the
+// same Service.
+func oneOf(text string) string {
+	text = resolvedName.ReplaceAllStringFunc(text, func(part string) string {
+		m := resolvedName.FindStringSubmatch(part)
+		if leads(m[1]) {
+			return m[1] + " "
+		}
+		if strings.Contains(m[2], ":") {
+			m[2] = "[" + m[2] + "]"
+		}
+		return m[2] + cmp.Or(m[3], m[4]) + " "
+	})
+	return addressList.ReplaceAllString(text, "$1")
+}
+
 // failedLookups are the errors that name a host which was not found, beside the address of the server that was asked.
 var failedLookups = []*regexp.Regexp{
 	regexp.MustCompile(`\blookup ([^\s:]+)(?: on \S+)?: `),                       // Go
@@ -232,8 +348,11 @@ var flows = []*regexp.Regexp{
 	regexp.MustCompile(`\bdial (?:tcp|udp)[46]? \[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go
 	regexp.MustCompile(`\b(?:tcp|udp)[46]? \S+->\[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go, once it is established
 	regexp.MustCompile(`\bconnect to (\S+) port (\d+) from `),                        // curl
-	regexp.MustCompile(`\bhost=['"]?([^'",\s)]+)['"]?, port=['"]?(\d+)`),             // Python
+	regexp.MustCompile(`\bhost=['"]?([^'",\s)]+)['"]?,? port=['"]?(\d+)`),            // Python, libpq
 	regexp.MustCompile(`(?:^|[\s(])[\w.-]*/(\d+\.\d+\.\d+\.\d+):(\d+)\b`),            // Java
+	regexp.MustCompile(`\bconnect E[A-Z]+ ([0-9a-fA-F.:]+):(\d+) - Local `),          // Node.js
+	regexp.MustCompile(`^(?:[A-Z][A-Z0-9-]+|tcp6?|udp6?) +\d+ +\d+ +\S+:\d+ +` + // ss, netstat
+		`\[?([0-9a-fA-F.:]+?)\]?:(\d+)\b`),
 }
 
 // upstream is the server that nginx did not reach, beside its client.
@@ -285,6 +404,11 @@ func (r *Reference) sentence(text string) (string, error) {
 		}
 		return m[1], nil
 	}
+	if m := quotedObject.FindStringSubmatch(text); m != nil {
+		if _, known := KindOf(m[1]); known {
+			return m[1] + "/" + m[2], nil
+		}
+	}
 	for _, form := range failedLookups {
 		if m := form.FindStringSubmatch(text); m != nil {
 			r.Input = Tidy(m[1])
@@ -314,7 +438,7 @@ func (r *Reference) sentence(text string) (string, error) {
 	if name := namedBy(text); name != "" {
 		return name, nil
 	}
-	text = portOf.ReplaceAllString(text, "$1:$2")
+	text = portOf.ReplaceAllString(oneOf(text), "$1:$2")
 	found := addressesIn(text)
 	switch len(found) {
 	case 0:
@@ -393,5 +517,8 @@ func leads(word string) bool {
 		return true
 	}
 	host, port, _ := strings.Cut(word, ":")
+	if strings.HasSuffix(host, ".go") { // a line of a program's source, as logs name it
+		return false
+	}
 	return strings.Contains(host+".", ".svc.") || strings.Contains(host, ".") && isPortNumber(port)
 }

@@ -148,6 +148,9 @@ func targetsOf(services []*corev1.Service, why string, ref Reference) ([]Target,
 	var failed error
 	for _, svc := range services {
 		ports, err := portsOf(svc, ref)
+		if targets := portsWithTarget(svc, ref); err != nil && targets != nil {
+			ports, err = targets, nil
+		}
 		if err != nil {
 			failed = err
 			continue
@@ -159,6 +162,16 @@ func targetsOf(services []*corev1.Service, why string, ref Reference) ([]Target,
 		return nil, failed
 	}
 	return out, nil
+}
+
+// portsWithTarget returns the ports of a Service that lead to the port of a reference: a pod is given with its own port.
+func portsWithTarget(svc *corev1.Service, ref Reference) (out []corev1.ServicePort) {
+	for i := range svc.Spec.Ports {
+		if p := &svc.Spec.Ports[i]; ref.Port != "" && p.TargetPort.String() == ref.Port && ref.speaks(protocolOf(p)) {
+			out = append(out, *p)
+		}
+	}
+	return out
 }
 
 // ownedBy tells whether a pod is the one that is named, or one of the workload that is named. A Deployment's pods

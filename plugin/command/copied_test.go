@@ -60,6 +60,98 @@ func TestCopiedLines(t *testing.T) {
 	})
 }
 
+// More of what tools print: a name with the address that it has, both ends of a connection, lists of endpoints, lines of
+// logs; commands of kubectl with flags anywhere; marks of lists and quotations.
+func TestCopiedFromTools(t *testing.T) {
+	leadsTo(t, []copied{
+		// a name with the address that it was found to have
+		{"PING web.shop.svc.cluster.local (10.96.21.191) 56(84) bytes of data.", "", "shop/web"},
+		{"PING web.shop (10.96.21.191) 56(84) bytes of data.", "", "shop/web"},
+		{"traceroute to web.shop (10.96.21.191), 30 hops max, 60 byte packets", "", "shop/web"},
+		{"Connecting to web.shop:80 (10.96.21.191:80)", "", "shop/web"},
+		{"Connecting to web.shop (web.shop)|10.96.21.191|:80... failed: Connection timed out.", "", "shop/web"},
+		{"web.shop [10.96.21.191] 80 (http) : Connection refused", "", "shop/web"},
+		{"Connection to web.shop 80 port [tcp/http] succeeded!", "", "shop/web"},
+		{"Connection to web.shop (10.96.21.191) 80 port [tcp/http] succeeded!", "", "shop/web"},
+		{"web.shop.svc.cluster.local. 5 IN A 10.96.21.191", "", "shop/web"},
+		{"Address 1: 10.96.21.191 web.shop.svc.cluster.local", "", "shop/web"},
+		{"10.96.21.191      web.shop.svc.cluster.local", "", "shop/web"},
+		// both ends of a connection
+		{"SYN-SENT 0      1      10.244.1.16:51234   10.96.21.191:80", "", "shop/web"},
+		{"tcp        0      1 10.244.1.16:51234       10.96.21.191:80         SYN_SENT", "", "shop/web"},
+		{"Error: connect EHOSTUNREACH 10.96.21.191:80 - Local (10.244.1.16:41234)", "", "shop/web"},
+		{`psql "host=web.shop port=80 user=me"`, "", "shop/web"},
+		// lists of endpoints
+		{"web          10.244.1.15:8080,10.244.2.9:8080 + 1 more...   5d", "", "shop/web"},
+		{"web-wgcb6   IPv4   8080   10.244.1.15,10.244.2.9,10.244.3.4   5d", "", "shop/web"},
+		{"Endpoints:                10.244.1.15:8080,10.244.2.9:8080", "", "shop/web"},
+		{"web:80 (10.244.1.15:8080,10.244.2.9:8080,10.244.3.4:8080)", "", "shop/web"},
+		// logs, and the folder of a pod's logs
+		{
+			`proxier.go:123] "Stale udp service" servicePortName="kube-system/kube-dns:dns" clusterIP="10.96.0.10"`, "",
+			"kube-system/kube-dns",
+		},
+		{`servicePortName="shop/web:http"`, "", "shop/web"},
+		{"web-7c9d8f6b5d-2xkqp_shop(6b3f5e3c-1111-2222-3333-444455556666)", "", "shop/web"},
+		{"/var/log/pods/shop_web-7c9d8f6b5d-2xkqp_6b3f5e3c-1111-2222-3333-444455556666/web/0.log", "", "shop/web"},
+		// kubectl
+		{"k get svc web -n shop", "", "shop/web"},
+		{"k -n shop get svc web", "", "shop/web"},
+		{"kubectl -n shop get svc/web -o yaml", "", "shop/web"},
+		{"kubectl -n shop describe svc web", "", "shop/web"},
+		{"kubectl get svc -n shop web -o wide", "", "shop/web"},
+		{"kubectl --context prod get endpoints web -nshop --show-labels", "", "shop/web"},
+		{"kubectl logs deploy/web -c web --tail=20 --namespace=shop", "", "shop/web"},
+		{"kubectl -n shop rollout restart deploy/web", "", "shop/web"},
+		{"kubectl exec -n shop deploy/checkout -- curl -m 5 web.shop:80", "", "shop/web"},
+		{"kubectl get svc web -n shop -o yaml | less", "", "shop/web"},
+		{"service/web created", "shop", "shop/web"},
+		{"deployment.apps/web configured", "shop", "shop/web"},
+		{`Error from server (NotFound): deployments.apps "web" not found`, "shop", "shop/web"},
+		{`pods "web-7c9d8f6b5d-2xkqp" not found`, "shop", "shop/web"},
+		{"pod/web-7c9d8f6b5d-2xkqp:8080", "shop", "shop/web"},
+		{"80:30080/TCP", "", "shop/api"},
+		{"30080/TCP", "", "shop/api"},
+		{"Service shop/web", "", "shop/web"},
+		{"node worker-2:30080", "", "shop/api"},
+		// clients
+		{"curl --connect-timeout 5 web.shop", "", "shop/web"},
+		{"curl -s -o /dev/null -m 5 web.shop:80/healthz", "", "shop/web"},
+		{"traceroute -n web.shop", "", "shop/web"},
+		{"tcptraceroute web.shop 80", "", "shop/web"},
+		{"getent hosts web.shop", "", "shop/web"},
+		// marks
+		{"* shop/web", "", "shop/web"},
+		{"• shop/web", "", "shop/web"},
+		{"> shop/web", "", "shop/web"},
+		{"#shop/web", "", "shop/web"},
+		{"shop/web?", "", "shop/web"},
+		{"shop/web!", "", "shop/web"},
+		{"web.shop:80…", "", "shop/web"},
+		{"[web](http://web.shop/)", "", "shop/web"},
+	})
+}
+
+// What is proposed can be given as it is: with a namespace before the name, -n would be a second one; and what is
+// nearly the "svc" of a DNS name is not part of the cluster's domain.
+func TestProposalsAreTaken(t *testing.T) {
+	refused(t, []refusal{
+		{"resolve|sop/web", "there is one in namespace shop: give shop/web"},
+		{"resolve|web.shp", "there is one in namespace shop: give shop/web"},
+		{"resolve|web", "there is one in namespace shop: add -n shop"},
+		{"resolve|web.shop.scv.cluster.local", "did you mean web.shop.svc.cluster.local?"},
+		{"trace|shop/web|-w", "to repeat it: watch kubectl svcproxy"},
+		{"trace|shop/web|--fix", "the output has the commands of the remedy"},
+		{"trace|shop/web|-help", "-help is not a flag: did you mean --help?"},
+		{"help|MissingEndpoint", "kubectl svcproxy explain MissingEndpoint"},
+		{"trace|shop/web|--node|worker-2", `node "worker-2" is not in the snapshot: it holds worker-1` + "\n"},
+		{"resolve|it hangs", "is a text in which no Service, DNS name, URL or IP address is recognized"},
+		{"resolve|.", `"." names no Service: give a Service as NAME`},
+		{"resolve|pod/web-7c9d8f6b5d-2xkqp:8081|-n|shop", "service shop/web has no port 8081"},
+		{"resolve|10.96.21.191:80 10.96.0.10:53", "several addresses (10.96.21.191:80, 10.96.0.10:53)"},
+	})
+}
+
 // A flag whose value was forgotten takes no other flag for it, of which the value would be one more argument.
 func TestFlagsWithoutTheirValue(t *testing.T) {
 	refused(t, []refusal{

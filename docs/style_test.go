@@ -77,6 +77,12 @@ var oddPhrases = []struct {
 	{regexp.MustCompile(`\bstands? (more than once|under no)\b`), "is listed"},
 	{regexp.MustCompile(`\bno [a-z]+ is due\b`), "is expected"},
 	{regexp.MustCompile(`\bside by side\b`), "at the same time"},
+	{regexp.MustCompile(`\bon the way\b`), "on the path"},
+	{regexp.MustCompile(`\b[Aa]n own\b`), "a … of its own"},
+	{regexp.MustCompile(`\btaken away\b|\btakes? (it|them) away\b`), "removed"},
+	{regexp.MustCompile(`\breach(es)? nobody\b|\bnobody is (there|behind)\b|\bbehind which nobody is\b`), "no host"},
+	{regexp.MustCompile(`\bstays? what (it is|they are)\b`), "is not changed"},
+	{regexp.MustCompile(`\bto be told from\b|\b(is|are) not told\b|\bcannot be told\b`), "is not known"},
 }
 
 // allowedPhrases are right wherever they are.

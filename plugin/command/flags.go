@@ -379,7 +379,7 @@ func (p *probeFlags) addPayload(f *pflag.FlagSet) {
 		"http "+
 		"stands for an HTTP request for /; \\r, \\n, \\t and \\\\ are escapes as in C. By default nothing is sent")
 	f.IntVar(&p.size, "size", 0, fmt.Sprintf("With --payload: how many bytes to send over each connection, at most %d: "+
-		"the text is repeated, and an HTTP request has a header that long. Larger packets than an MTU on the way show "+
+		"the text is repeated, and an HTTP request has a header that long. Larger packets than an MTU on the path show "+
 		"whether large packets arrive", maxSize))
 }
 

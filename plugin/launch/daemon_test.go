@@ -102,7 +102,7 @@ func TestDaemonSetFails(t *testing.T) {
 	}
 	want := []string{
 		"the DaemonSet's pod tools/daemon-1 cannot be used: it did not answer: command terminated with exit code 127; its " +
-			"last output: exec: /svcproxy-nodehelper: not found; launching an own pod",
+			"last output: exec: /svcproxy-nodehelper: not found; creating a pod of its own",
 	}
 	if !slices.Equal(w.noted, want) {
 		t.Errorf("noted %q", w.noted)

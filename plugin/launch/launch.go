@@ -217,11 +217,11 @@ func (l *Launcher) open(ctx context.Context, node string) (*Helper, error) {
 			return nil, ctx.Err()
 		}
 		daemonErr = fmt.Errorf("the DaemonSet's pod %s/%s cannot be used: %w", daemon.Namespace, daemon.Name, err)
-		l.o.Note(node, daemonErr.Error()+"; launching an own pod")
+		l.o.Note(node, daemonErr.Error()+"; creating a pod of its own")
 	}
 	s, err := l.openPod(ctx, node)
 	if err != nil && daemonErr != nil {
-		return nil, fmt.Errorf("%w; and an own pod in its place: %w", daemonErr, err)
+		return nil, fmt.Errorf("%w; and a pod in its place: %w", daemonErr, err)
 	}
 	return s, err
 }

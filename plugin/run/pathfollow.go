@@ -33,7 +33,7 @@ func (k *PathKeeper) Keep(ctx context.Context, until time.Time, follow bool) err
 		defer stop()
 		k.session.Progress.Note("following %s until %s, or until ^C", k.target.Name(), Clock(until))
 	} else {
-		k.session.Progress.Note("staying until %s, or until ^C, to take it away then", Clock(until))
+		k.session.Progress.Note("staying until %s, or until ^C, to remove it then", Clock(until))
 	}
 	over := time.NewTimer(time.Until(until))
 	defer over.Stop()
@@ -46,7 +46,7 @@ func (k *PathKeeper) Keep(ctx context.Context, until time.Time, follow bool) err
 			continue
 		case <-over.C:
 		case <-ctx.Done():
-			why = "taken away" // to end it so is how it is meant to end
+			why = "removed" // to end it so is how it is meant to end
 		}
 		if err := k.TakeAway(ctx); err != nil {
 			return NotInspected(err)

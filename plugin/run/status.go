@@ -208,7 +208,7 @@ func (s *status) doubt(o *nodereport.Status) string {
 	switch {
 	case s.service == nil:
 	case len(o.Folded) > 0:
-		return "its report has no room for all findings, and names others than those of the Service"
+		return "its report does not hold all findings, and those that it names are not of the Service"
 	case s.outdated(o):
 		return "its report is older than the last change of the Service, at " + s.changed.UTC().Format(time.RFC3339)
 	}

@@ -211,7 +211,7 @@ func TestProgramFollows(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s%s", err, out.String(), errOut.String())
 	}
-	if !strings.Contains(errOut.String(), "taken away") {
+	if !strings.Contains(errOut.String(), "removed: ") {
 		t.Errorf("it said %s", errOut.String())
 	}
 	for name, text := range settledState(t, node) {

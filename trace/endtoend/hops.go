@@ -48,9 +48,9 @@ func outOfHops(
 	if p.dst.Is4() {
 		field = "TTL"
 	}
-	counted := "a node on the way forwards them"
+	counted := "a node on the path forwards them"
 	if forwards > 1 {
-		counted = "two nodes on the way forward them"
+		counted = "two nodes on the path forward them"
 	}
 	seg = wrong(code, segment, place, "a setting of the kernel", "%s: %s sends packets with a %s of %d, and %s", what,
 		sender, field, hops, counted)

@@ -273,10 +273,10 @@ func (f *follower) listens(s *nodestate.State, at netip.AddrPort, place, in stri
 		return f.queued(s, &l, at, place)
 	case len(l.maybe) > 0 && l.maybe[0].Device != "":
 		return with(unknown(segment, place, f.to.Node, command, "whether the socket at %s takes what comes in by %s is not "+
-			"told", socketText(l.maybe[0]), in), textsOf(l.maybe)...)
+			"known", socketText(l.maybe[0]), in), textsOf(l.maybe)...)
 	case len(l.maybe) > 0:
 		return with(unknown(segment, place, f.to.Node, command,
-			"whether the socket at %s takes IPv4, too, is not told", socketText(l.maybe[0])), textsOf(l.maybe)...)
+			"whether the socket at %s takes IPv4, too, is not known", socketText(l.maybe[0])), textsOf(l.maybe)...)
 	case packets > 0:
 		return unknown(segment, place, f.to.Node, enter("ss -0lnp"),
 			"nothing listens at %s %s, but %d packet sockets see every frame (a user space's IP stack as gVisor's, a "+

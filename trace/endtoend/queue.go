@@ -87,7 +87,7 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 	for _, m := range l.maybe {
 		if w.of(m, at.Addr()) >= most && bad(m) != bad(list[0]) {
 			return with(unknown(segment, place, f.to.Node, command, "whether the socket at %s takes the packet in place of "+
-				"that at %s is not told", socketText(m), socketText(list[0])), texts...)
+				"that at %s is not known", socketText(m), socketText(list[0])), texts...)
 		}
 	}
 	if lost := notServed(list, at, place); lost.Segment != "" {
@@ -96,11 +96,11 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 	for _, x := range list {
 		if x.Protocol == "tcp" && x.Backlog == 0 && x.Queue > 0 {
 			return with(unknown(segment, place, f.to.Node, command, "%d connections wait at the socket that listens at %s, and "+
-				"how many may is not told", x.Queue, at), texts...)
+				"how many may is not known", x.Queue, at), texts...)
 		}
 		if x.Crowded() {
 			return with(unknown(segment, place, f.to.Node, strings.Replace(command, "ss -ltnup", "ss -lunpm", 1), "%d bytes "+
-				"wait to be read at the socket that listens at %s, and how many may is not told: a process that does not read "+
+				"wait to be read at the socket that listens at %s, and how many may is not known: a process that does not read "+
 				"loses what comes", x.Queue, at), texts...)
 		}
 	}

@@ -271,9 +271,9 @@ func (n *Node) translate(p *Path, s *service, port *servicePort, family int) {
 	case isPod == notKnown:
 		p.Endpoints, p.Masquerade = port.cluster, MasqHairpin
 		if p.Unsure == "" {
-			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the sender for a pod of this node depends " +
+			p.Unsure = "externalTrafficPolicy is Local; whether kube-proxy takes the client for a pod of this node depends " +
 				"on its detectLocalMode and on " +
-				"the sender's address and interface, which are not all known"
+				"the client's address and interface, which are not all known"
 		}
 	case len(port.local) == 0:
 		n.refuse(p, port, Drop)

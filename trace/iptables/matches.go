@@ -75,7 +75,7 @@ var matches = map[string]*matchSpec{
 	"dst":       none(),
 	"ecn":       needs("the packet's ECN bits"),
 	"esp":       otherProtocol(netfilter.ESP),
-	"eui64":     needs("the sender's MAC address"),
+	"eui64":     needs("the source MAC address"),
 	"frag":      none(),
 	"hashlimit": needs("how many packets came before"),
 	"hbh":       none(),
@@ -97,7 +97,7 @@ var matches = map[string]*matchSpec{
 	"limit": needs("how many packets came before"),
 	"mac": {
 		only: op.HasLinkHeader, options: map[string]reader{"--mac-source": withArg(macIs)},
-		why: "it depends on the sender's MAC address",
+		why: "it depends on the source MAC address",
 	},
 	"mark": {options: map[string]reader{"--mark": markIs(skbMark)}},
 	"mh":   otherProtocol(135),

@@ -27,12 +27,12 @@ func (p *pathCase) astray(end *netfilter.Outcome) *netfilter.Uncertain {
 		own, gone := p.nodesAddress(pkt.Dst.Is4())
 		if gone {
 			return &netfilter.Uncertain{
-				What: "the way that they take", Why: "no interface of the node has the Node's address " + own.String() + forPods,
+				What: "the route that they take", Why: "no interface of the node has the Node's address " + own.String() + forPods,
 			}
 		}
 		if why := p.untold(pkt, own); why != "" {
 			return &netfilter.Uncertain{
-				What: "the way that they take", Why: own.String() + " is the Node's address" + forPods + ", and " + why,
+				What: "the route that they take", Why: own.String() + " is the Node's address" + forPods + ", and " + why,
 			}
 		}
 	}

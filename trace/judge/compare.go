@@ -45,7 +45,7 @@ func compareDNAT(n *node, want *expect.Path, got *outcomes) []issue {
 	if got.all(acceptAction) {
 		return append(issues, issue{
 			code: ServiceNotProgrammed, expected: describe(want), actual: "is not translated",
-			message: "no rule translates the packet: it goes on to " +
+			message: "no rule translates the packet: it continues to " +
 				netip.AddrPortFrom(want.Frontend.Address, want.Frontend.Port).String() + " itself, where nothing answers",
 		})
 	}

@@ -157,7 +157,7 @@ func (p *pathCase) doubted(is issue, may []stoppedEnd) []issue {
 	}
 	is.subject, is.endpoints, is.severity = cut(endpoints, 4), endpoints, note
 	is.actual = mayNotArrive
-	is.message = cmp.Or(may[0].doubt, "on some of the ways that packets may take: "+is.message)
+	is.message = cmp.Or(may[0].doubt, "on some of the paths that packets may take: "+is.message)
 	is.evidence = say(evidence...)
 	return append([]issue{is}, out...)
 }

@@ -138,7 +138,7 @@ func (p *pathCase) passedOverMasquerade(w *walked, is *issue) bool {
 		return false
 	}
 	is.expected, is.actual = expected, notMasqueraded
-	is.message += ", and the source address stays what it is"
+	is.message += ", and the source address is not translated"
 	if is.own.IsValid() {
 		is.severity = warning
 		is.message += "; answers come to the node all the same, as it is " + is.own.String() + ", its own"

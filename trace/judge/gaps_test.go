@@ -261,7 +261,7 @@ func TestTheKernelChoosesTheSocket(t *testing.T) {
 			"one process of a group is stopped", at(idle, "*") + at(stopped, "*"), report.Mismatch, endtoend.ProcessStopped,
 			"50%",
 		},
-		{"how many may wait is not told", at(untold, "*"), report.Unknown, "", "how many may is not told"},
+		{"how many may wait is not known", at(untold, "*"), report.Unknown, "", "how many may is not known"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := base.change("node1", map[string][]byte{

@@ -69,8 +69,9 @@ var notForNodeAddress = advice("kube-proxy opens health-check ports only at the 
 	command{line: "ss -ltnp", onNode: true})
 
 // silentProxy is the remedy where kube-proxy has the port and takes no connections.
-var silentProxy = advice("find out why kube-proxy's process does not go on (SIGSTOP, a debugger, a frozen control "+
-	"group), let it go on, or restart it", command{line: "ps -e -o pid,stat,comm", onNode: true}, restartProxy)
+var silentProxy = advice("find out what has stopped kube-proxy's process (SIGSTOP, a debugger, a frozen control "+
+	"group), and resume it (kill -CONT), or restart it", command{line: "ps -e -o pid,stat,comm", onNode: true},
+	restartProxy)
 
 // healthChecks judges the health-check ports of the Services asked for: kube-proxy has to listen there
 // (pkg/proxy/healthcheck/service_health.go), and a packet from outside has to get there.

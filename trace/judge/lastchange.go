@@ -45,7 +45,7 @@ func (n *node) watchHangs(paths []judged, req *Request) []issue {
 	return []issue{{
 		code: NotSyncing, subject: of, expected: "a change seen within " + kubeproxy.RetryTime.String(),
 		actual:   "the last change that kube-proxy has seen is of " + seen.UTC().Format(time.RFC3339),
-		message:  "kube-proxy no longer hears of changes: its watch of the API hangs",
+		message:  "kube-proxy no longer receives changes: its watch of the API hangs",
 		evidence: say("endpoints of " + of + " changed at " + changed.UTC().Format(time.RFC3339)),
 	}}
 }

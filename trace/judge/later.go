@@ -66,7 +66,7 @@ func (f *follower) all() onward {
 		done = append(done, at)
 		x := f.one(&at, tcp)
 		if !at.sure {
-			x = x.doubted("it comes to that if packets come in a certain order")
+			x = x.doubted("whether it comes to that depends on the order of packets")
 		}
 		if x.code != "" {
 			return x

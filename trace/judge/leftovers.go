@@ -169,7 +169,7 @@ var duplicates = &detector{stage: stageDuplicates, node: func(n *node) []issue {
 	}
 	return []issue{{
 		code: DuplicateRules, subject: cut(chains, 3), actual: fmt.Sprintf("%d rules too many", count),
-		message:  "the same rule stands in a chain more than once: kube-proxy appends where it should find its own",
+		message:  "the same rule is in a chain more than once: kube-proxy appends it where it should find that it exists",
 		evidence: evidence[:min(len(evidence), maxEvidence)],
 	}}
 }}

@@ -67,7 +67,7 @@ var reasons = map[string]struct {
 	"XDP":               {"an XDP program dropped it", lookPrograms},
 	"BPF_CGROUP_EGRESS": {"a BPF program of a cgroup dropped it", lookPrograms},
 	"SOCKET_FILTER":     {"the filter of the socket dropped it", remedy{}},
-	"SOCKET_RCVBUFF":    {"the socket has no room: its process does not read", remedy{}},
+	"SOCKET_RCVBUFF":    {"the receive buffer of the socket is full: its process does not read", remedy{}},
 	"TCP_LISTEN_OVERFLOW": {
 		"the queue of connections that wait to be accepted is full: its process does not accept", remedy{},
 	},

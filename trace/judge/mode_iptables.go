@@ -90,7 +90,7 @@ func savesNotRead(s *nodestate.State, f netfilter.Family) string {
 		}
 	}
 	if why := s.UnreadNFT(); why != "" {
-		return snapshot.NFTFile + " was not read, and a table in it may stand in the way: " + why
+		return snapshot.NFTFile + " was not read, and a table in it may drop or translate packets: " + why
 	}
 	return ""
 }

@@ -57,7 +57,7 @@ var orphanRules = &detector{stage: stageLeftovers, node: func(n *node) []issue {
 			code: ProgrammedOrphan, subject: name, evidence: found[name].evidence,
 			expected: "none without a record", actual: number(found[name].chains, "chain"),
 			message: "chains of kubectl svcproxy program are on the node, and its journal there has no record of them: " +
-				"they were restored after their path had ended, and nothing takes them away",
+				"they were restored after their path had ended, and nothing removes them",
 		})
 	}
 	if bound := n.net.AddressesOn(kubeproxy.ProgramDevice); len(bound) > 0 && !n.Journal.HasMode(kubeproxy.IPVS) {

@@ -269,7 +269,7 @@ func differentRefusal(want *expect.Path, got *outcomes) []issue {
 		evidence: []report.Evidence{cite(o.where)},
 	}
 	is.message = fmt.Sprintf(
-		"%s: %s, where %s is due (%s)",
+		"%s: %s, where %s was expected (%s)",
 		o.where,
 		is.actual,
 		strings.ToLower(string(want.Action)),

@@ -39,7 +39,7 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 // What fails if connection tracking forgets connections that it has once known.
 const (
 	withoutEnd = "connection tracking forgets connections as soon as one side has sent all: a client that says so " +
-		"first, and reads to the end of the answer, does not get it; one that knows the answer's length has no trouble"
+		"first, and reads to the end of the answer, does not get it; one that knows the answer's length is not affected"
 	withoutLongTalk = "connection tracking forgets what has gone on for more than two seconds: answers to what the " +
 		"client sends then are not translated back"
 )

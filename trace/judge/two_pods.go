@@ -64,7 +64,7 @@ var ofTwoPods = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 	is.message = "is the address of two running pods: packets to it reach whichever of them the network has found last"
 	is.remedy = report.Remedy{
 		Text: "delete the pod that has the address wrongly, so that its replacement gets another one; then find out why " +
-			"the CNI has given it away twice: its records of addresses (IPAM) were lost or restored, two of its " +
+			"the CNI has assigned it twice: its records of addresses (IPAM) were lost or restored, two of its " +
 			"configurations have the same range, or someone has set the address by hand",
 		Commands: fix,
 	}

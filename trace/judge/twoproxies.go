@@ -24,7 +24,7 @@ type second struct{ name, link, remedy string }
 var seconds = []second{
 	{
 		"Calico's eBPF dataplane", "bpfin.cali",
-		"have one of the two serve Services: run no kube-proxy beside it; where kube-proxy cannot be taken away, set " +
+		"have one of the two serve Services: run no kube-proxy beside it; where kube-proxy cannot be removed, set " +
 			"bpfKubeProxyIptablesCleanupEnabled: false in Calico's FelixConfiguration, or it removes the rules that " +
 			"kube-proxy writes, again and again",
 	},

@@ -50,7 +50,7 @@ func (n *node) settleVersion() {
 		}
 		return
 	}
-	n.needsWhole("kube-proxy's version is to be told from the rules of all Services")
+	n.needsWhole("kube-proxy's version has to be read from the rules of all Services")
 	left := n.contest(profiles)
 	take(&n.config, setting, &left[0].Config)
 	if len(left) > 1 {

@@ -210,7 +210,7 @@ func (p *pathCase) soFar() string {
 	case report.Mismatch:
 		return "the rules are wrong (" + strings.Join(codesOf(p.found), ", ") + ")"
 	case report.Unknown:
-		return "it cannot be told"
+		return "it is not known whether they are right"
 	case report.Match, report.ByDesign, report.Warning:
 	}
 	return "the rules are right"

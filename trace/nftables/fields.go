@@ -190,7 +190,7 @@ var payloads = map[headerField]field{
 	{"ip6", "nexthdr"}:  {typ: typeProto, need: isFamily(netfilter.IPv6), get: proto},
 	{"ip6", "version"}:  needs(isFamily(netfilter.IPv6), always(typeInteger, 6)),
 	{"ether", "type"}:   {typ: typeEthType, need: op.HasLinkHeader, get: etherType},
-	{"ether", "saddr"}:  {typ: typeEther, need: op.HasLinkHeader, get: etherSource, depends: "the sender's MAC address"},
+	{"ether", "saddr"}:  {typ: typeEther, need: op.HasLinkHeader, get: etherSource, depends: "the source MAC address"},
 	{"ip6", "hoplimit"}: needs(isFamily(netfilter.IPv6), between(8, "hop limits", op.Hops)),
 	{"ip", "ttl"}:       needs(isFamily(netfilter.IPv4), between(8, "the packet's ip ttl", op.Hops)),
 	{"ip", "length"}:    needs(isFamily(netfilter.IPv4), between(16, "the packet's length", op.Length)),

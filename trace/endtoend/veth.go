@@ -357,7 +357,7 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 		}
 		if v.node.Host.MayLeadTo(out, v.end) {
 			return with(unknown(v.segment, v.place, v.node.Name, "ip -d link", "sent by %s, which may lead to the pod's "+
-				"interface %s by way of other interfaces of the node: this is not followed", out, v.end), line), false
+				"interface %s through other interfaces of the node: this is not followed", out, v.end), line), false
 		}
 		return with(v.cannot("the node sends packets for the pod by %s, and the pod is behind %s", out, v.end), line), false
 	}

@@ -41,7 +41,18 @@ type Table struct {
 	Holes string
 	// InPart tells that the rules of some chains were left out on purpose, which the chains say (Unread).
 	InPart bool
-	byName map[string]*Chain // made by Link
+	// Instead are rules of a table that iptables-nft keeps as nftables has them, where its listing cannot show them. The
+	// table has no chains for them.
+	Instead []Instead
+	byName  map[string]*Chain // made by Link
+}
+
+// Instead is a rule that stands in place of one that a listing shows otherwise.
+type Instead struct {
+	Chain string
+	Rules int // how many the chain has
+	At    int // the rule's index
+	Rule  *Rule
 }
 
 // ChainType is a base chain's type (nft: type filter|nat|route).

@@ -37,7 +37,9 @@ type scope struct {
 
 // Compile makes the model of a syntax tree, whose rules it reads; it keeps nothing of the tree. managed tells which
 // tables iptables-save shows (see [IPTables]); nil: none. These are left out, but for base chains that are not
-// iptables' own by name, hook, type and priority: iptables-save leaves those out. Tables that are dormant are left out.
+// iptables' own by name, hook, type and priority, which iptables-save leaves out, and for rules that iptables cannot
+// have, which it prints as others ([netfilter.Table.Instead]; iptables 1.8.9 prints tcp dport { 80, 443 } as -p tcp).
+// Tables that are dormant are left out.
 //
 // A table whose rules were not read, and that managed does not tell of, has base chains that say so.
 func Compile(rs *syntax.Ruleset, managed func(family, table string) bool) ([]*netfilter.Table, error) {
@@ -68,7 +70,8 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 		return c.Hook != "" && !c.IsIPTables(from.Name)
 	})
 	dormant, known := from.Dormant()
-	if dormant || managed && !foreign {
+	mixed := managed && !from.RulesNotRead
+	if dormant || managed && !foreign && !mixed {
 		return nil, nil // no packet meets it, or iptables-save shows it
 	}
 	t := &netfilter.Table{Family: families[from.Family], Backend: netfilter.BackendNative, Name: tableName(from)}
@@ -76,6 +79,18 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 		s := in.declare(d)
 		in.sets[d.Name] = s
 		t.Sets = append(t.Sets, contents{s})
+	}
+	if mixed {
+		var err error
+		if t.Instead, err = in.instead(); err != nil {
+			return nil, err
+		}
+		switch {
+		case !foreign && len(t.Instead) == 0:
+			return nil, nil
+		case !foreign:
+			return t, nil
+		}
 	}
 	byName := make(map[string]*netfilter.Chain, len(from.Chains))
 	for _, c := range from.Chains {
@@ -115,6 +130,23 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 	return t, nil
 }
 
+// instead finds the rules of a table that no iptables has written: those that look something up in a set, or compare
+// with a range.
+func (in *scope) instead() (out []netfilter.Instead, err error) {
+	own := &scope{ruleset: in.ruleset, table: in.table, sets: in.sets, jumps: map[jumpKey]*op.Jump{}}
+	f := &filler{scope: own, read: in.ruleset.NewRuleReader()}
+	for _, c := range in.table.Chains {
+		chain := &netfilter.Chain{Name: c.Name}
+		if err := f.fill(chain); err != nil {
+			return nil, err
+		}
+		for _, i := range f.apart {
+			out = append(out, netfilter.Instead{Chain: c.Name, Rules: len(chain.Rules), At: i, Rule: chain.Rules[i]})
+		}
+	}
+	return out, nil
+}
+
 // idle tells whether chains that were read have no effect on any packet.
 func idle(chains []*netfilter.Chain) bool {
 	return !slices.ContainsFunc(chains, func(c *netfilter.Chain) bool {
@@ -135,14 +167,15 @@ func (in *scope) fillAll(chains []*netfilter.Chain) error {
 type filler struct {
 	*scope
 
-	read syntax.RuleReader
-	text []byte // a buffer
+	read  syntax.RuleReader
+	text  []byte // a buffer
+	apart []int  // the indexes of the last chain's rules that no iptables writes
 }
 
 // fill reads the rules of a chain.
 func (f *filler) fill(c *netfilter.Chain) error {
 	sources := f.table.Rules(c.Name)
-	if len(sources) == 0 {
+	if f.apart = f.apart[:0]; len(sources) == 0 {
 		return nil
 	}
 	rules := make([]netfilter.Rule, len(sources))
@@ -155,7 +188,10 @@ func (f *filler) fill(c *netfilter.Chain) error {
 		r := &rules[i]
 		f.text = rule.AppendText(f.text[:0])
 		r.Num, r.Text, r.Comment = i+1, string(f.text), rule.Comment
-		(&builder{scope: f.scope, rule: r}).build(rule.Statements)
+		b := &builder{scope: f.scope, rule: r}
+		if b.build(rule.Statements); b.apart {
+			f.apart = append(f.apart, i)
+		}
 		c.Rules[i] = r
 	}
 	return nil

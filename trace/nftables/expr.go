@@ -35,6 +35,8 @@ type builder struct {
 	ops    []netfilter.Op
 	acted  bool               // a statement before this place changes something: what comes behind is not asked sooner
 	before []syntax.Statement // the statements before the one in progress
+	// apart: it has what no rule of iptables has, a set or a range of values.
+	apart bool
 }
 
 // exprs compiles an expression, or a concatenation of several.
@@ -364,6 +366,7 @@ func (b *builder) lookup(m *syntax.Map, typ *datatype) (*lookup, bool) {
 		return nil, false
 	}
 	l := &lookup{key: key}
+	b.apart = true
 	switch data := m.Data.(type) {
 	case syntax.String:
 		name, isName := strings.CutPrefix(string(data), "@")

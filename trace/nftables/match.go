@@ -47,6 +47,9 @@ func (b *builder) match(m *syntax.Match) bool {
 		b.add(&comparison{left: left, why: dependsOn(left)})
 		return true
 	}
+	if _, isRange := m.Right.(*syntax.Range); isRange {
+		b.apart = true
+	}
 	spans, ok := constants(left, m.Right)
 	if !ok || len(left) > 1 && sign != "==" && sign != "!=" {
 		return false
@@ -156,6 +159,7 @@ func (b *builder) key(x *expr, r span) {
 // setOf returns the set that stands on the right of a match; nil for one that cannot be used. isSet is false where
 // there is none.
 func (b *builder) setOf(right syntax.Expr, left []*expr) (s *set, isSet bool) {
+	defer func() { b.apart = b.apart || isSet }()
 	switch right := right.(type) {
 	case syntax.String:
 		name, ok := strings.CutPrefix(string(right), "@")

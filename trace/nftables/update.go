@@ -13,6 +13,7 @@ import (
 // update is add, update or delete of an element by a packet (nft_dynset.c). It records the change for later lookups of
 // the set.
 func (b *builder) update(u *syntax.Update) bool {
+	b.apart = true
 	name, isName := strings.CutPrefix(u.Set, "@")
 	s := b.sets[name]
 	if !isName || s == nil {

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
@@ -79,6 +80,7 @@ func (l *loader) rules() error {
 	if err != nil {
 		return err
 	}
+	native = l.insteadOf(native)
 	l.Rules.Tables = append(l.Rules.Tables, native...)
 	l.Rules.Link()
 	for i, f := range Families {
@@ -211,6 +213,33 @@ func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
 		l.fail(x.name, err)
 	}
 	return nil, nil
+}
+
+// unreadApart is said of a chain whose rules iptables-save and the kernel do not count alike.
+const unreadApart = "nft has written rules into it that iptables-save does not show as they are: nft list ruleset does"
+
+// insteadOf puts rules that iptables-nft cannot have written in the place of what its listing makes of them, and
+// returns the tables that have chains of their own.
+func (l *loader) insteadOf(native []*netfilter.Table) []*netfilter.Table {
+	for _, t := range native {
+		for i := range t.Instead {
+			x := &t.Instead[i]
+			for _, own := range l.Rules.Tables {
+				if own.Backend != netfilter.BackendNFT || own.Family != t.Family || own.Name != t.Name {
+					continue
+				}
+				at := slices.IndexFunc(own.Chains, func(c *netfilter.Chain) bool { return c.Name == x.Chain })
+				switch {
+				case at < 0:
+				case len(own.Chains[at].Rules) != x.Rules:
+					own.Chains[at].Unread = unreadApart
+				default:
+					own.Chains[at].Rules[x.At] = x.Rule
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(native, func(t *netfilter.Table) bool { return len(t.Instead) > 0 && len(t.Chains) == 0 })
 }
 
 // errNFTText is the error of a ruleset as nft prints it without -j. nft reads that, in a network namespace of its own,

@@ -67,7 +67,7 @@ func shortFaults() []fault {
 func longFaults() []fault {
 	return slices.Concat(
 		verdictFaults(), combinedFaults(), bridgeFaults(), trackingFaults(), mistakeFaults(), headerFaults(), markFaults(),
-		settingFaults(), statementFaults(), missFaults(),
+		settingFaults(), statementFaults(), missFaults(), elementFaults(),
 	)
 }
 

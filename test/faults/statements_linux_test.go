@@ -203,3 +203,50 @@ func missFaults() []fault {
 		},
 	}
 }
+
+// elementFaults are those of statements that stand on an element of a set or a map: each ends the rule that finds the
+// element (nft_set_elem_update_expr in include/net/netfilter/nf_tables.h).
+func elementFaults() []fault {
+	const (
+		client = "10.245.1.6"
+		once   = "limit rate 1/hour burst 1 packets"
+		never  = "limit rate over 10000/second"
+		set    = "set s { type ipv4_addr; flags dynamic; "
+	)
+	accepts := func(has, text string) string { return forwarded(has, text+" accept", "ip saddr "+client+" drop") }
+	return []fault{
+		{
+			name: "an element has a limit, and accepts once", fails: all, named: `fault_f`,
+			make: accepts(set+"elements = { "+client+" "+once+" } }", "ip saddr @s"),
+		},
+		{
+			name: "an element has a limit, and drops what is above it", fails: none, unknownToo: true,
+			make: forwarded(set+"elements = { "+client+" "+never+" } }", "ip saddr @s drop"),
+		},
+		{
+			name: "the elements of a set have a limit, and accept once", fails: all, named: `fault_f`,
+			make: accepts(set+once+"; elements = { "+client+" } }", "ip saddr @s"),
+		},
+		{
+			name: "the elements of a set have a limit, and drop what is above it", fails: none, unknownToo: true,
+			make: forwarded(set+never+"; elements = { "+client+" } }", "ip saddr @s drop"),
+		},
+		{
+			name: "an element that a rule adds has a limit, and accepts once", fails: all, named: `fault_f`,
+			make: accepts(set+once+"; }", "add @s { ip saddr }"),
+		},
+		{
+			name: "a verdict of a map has a limit, and accepts once", fails: all, named: `fault_f`,
+			make: forwarded("map s { type ipv4_addr : verdict; flags dynamic; elements = { "+client+" "+once+" : accept } }",
+				"ip saddr vmap @s", "ip saddr "+client+" drop"),
+		},
+		{
+			name: "the elements of a set have a counter", fails: none,
+			make: accepts("set s { type ipv4_addr; counter; elements = { "+client+" } }", "ip saddr @s"),
+		},
+		{
+			name: "an element that has a limit is not to be there", fails: none,
+			make: forwarded(set+"elements = { "+client+" "+once+" } }", "ip saddr "+client+" ip saddr != @s drop"),
+		},
+	}
+}

@@ -93,6 +93,58 @@ func TestFullSets(t *testing.T) {
 	}
 }
 
+// What stands on an element may end the rule that finds it, as in the rule itself (nft_set_elem_update_expr).
+func TestStatementsOfElements(t *testing.T) {
+	const accepted, dropped, unclear = "100% sent", "100% dropped", "100% dropped?, 100% sent?"
+	const limit = `"limit":{"rate":1,"burst":1,"per":"hour"}`
+	in := func(sign string) string {
+		return `{"match":{"op":"` + sign + `","left":` + saddr + `,"right":"@s"}},` + accept
+	}
+	set := func(more string) string { return `{"set":{IN,"name":"s","type":"ipv4_addr",` + more + `}}` }
+	on := func(key, statement string) string {
+		return `{"elem":{"val":"` + key + `","expires":7,` + statement + `}}`
+	}
+	elem := func(key, statement string) string { return set(`"elem":["192.0.2.1",` + on(key, statement) + `]`) }
+	toVerdict := `{"map":{IN,"name":"s","type":"ipv4_addr","map":"verdict","elem":[[` + on("10.0.0.1", limit) +
+		`,{"accept":null}]]}}`
+	toMark := `{"map":{IN,"name":"s","type":"ipv4_addr","map":"mark","elem":[[` + on("10.0.0.1", limit) + `,1]]}}`
+	put := func(operation string) string {
+		return `{"set":{"op":"` + operation + `","elem":` + saddr + `,"set":"@s"}},` + accept
+	}
+	for _, c := range []struct{ name, set, rule, want string }{
+		{"a counter", elem("10.0.0.1", `"counter":{"packets":1,"bytes":60}`), in("=="), accepted},
+		{"the last use", elem("10.0.0.1", `"last":{"used":100}`), in("=="), accepted},
+		{"a limit", elem("10.0.0.1", limit), in("=="), unclear},
+		{"a quota", elem("10.0.0.1", `"quota":{"val":1,"val_unit":"bytes"}`), in("=="), unclear},
+		{"a number of connections", elem("10.0.0.1", `"ct count":{"val":1}`), in("=="), unclear},
+		{"a counter and a limit", elem("10.0.0.1", `"counter":{"packets":1,"bytes":60},`+limit), in("=="), unclear},
+		{"a statement of tomorrow", elem("10.0.0.1", `"of tomorrow":{}`), in("=="), "100% dropped?, 100% not known?"},
+		{"a limit of another element", elem("10.0.0.2", limit), in("=="), dropped},
+		{"a limit of an element that is not to be there", elem("10.0.0.1", limit), in("!="), dropped},
+		{"a limit of an element that is not there", elem("10.0.0.2", limit), in("!="), accepted},
+		{"a limit in a map of verdicts", toVerdict, `{"vmap":{"key":` + saddr + `,"data":"@s"}}`, unclear},
+		{
+			"a limit in a map of marks", toMark,
+			`{"mangle":{"key":{"meta":{"key":"priority"}},"value":{"map":{"key":` + saddr + `,"data":"@s"}}}},` + accept,
+			unclear,
+		},
+		{
+			"a limit in a set of the rule", set(`"elem":[]`),
+			`{"match":{"op":"==","left":` + saddr + `,"right":{"set":[` + on("10.0.0.1", limit) + `]}}},` + accept, unclear,
+		},
+		{"a limit of what is put in", set(`"stmt":[{` + limit + `}],"elem":[]`), put("add"), unclear},
+		{"a limit of what is there, and put in", elem("10.0.0.1", limit), put("update"), unclear},
+		{"a limit of what is taken out", elem("10.0.0.1", limit), put("delete"), accepted},
+		{"a counter of what is put in", set(`"stmt":[{"counter":null}],"elem":[]`), put("add"), accepted},
+	} {
+		rs := ruleset(t, "ip", "filter", "forward", 0, c.set, c.rule, `{"drop":null}`)
+		res := netfilter.NewWalker(rs, smallHost(t), nil).Walk(starts[0], netfilter.Options{})
+		if got := ends(&res); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 // What takes TCP options out, sends copies, or marks packets as those for others is certain only where it does no harm.
 func TestStatementsThatMayDoHarm(t *testing.T) {
 	const unclear = "100% not known?, 100% sent?, 100% sent?" // nor does nft tell which devices the chain is of

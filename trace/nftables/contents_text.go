@@ -39,6 +39,10 @@ func (c contents) Texts(f func(text string)) {
 				b.WriteString(t.span(e.first[at], e.last[at]))
 			}
 		}
+		if on := c.standing[e]; on.text != "" {
+			b.WriteByte(' ')
+			b.WriteString(on.text)
+		}
 		if c.data != nil {
 			b.WriteString(" : ")
 			b.WriteString(c.valueText(e))

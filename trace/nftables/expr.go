@@ -382,7 +382,8 @@ func (b *builder) lookup(m *syntax.Map, typ *datatype) (*lookup, bool) {
 	default:
 		return nil, false
 	}
-	return l, l.in.isVerdictMap() == (typ == typeVerdict) && (l.in.unread != "" || len(l.in.fields) == len(key))
+	return l, l.in.isVerdictMap() == (typ == typeVerdict) && (l.in.unread != "" || len(l.in.fields) == len(key)) &&
+		b.runs(l)
 }
 
 // dataTypes tells the types of what an anonymous map gives, from its first element: nothing names them. typ is that of

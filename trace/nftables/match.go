@@ -284,6 +284,9 @@ func (b *builder) member(left []*expr, s *set, sign string) bool {
 		return false
 	}
 	not := sign == "!="
+	if !not && !b.runs(&lookup{left, s}) {
+		return false
+	}
 	if len(left) == 1 && left[0].draw != nil {
 		return s.unread == "" && b.chance(left[0].draw, func(v value) bool {
 			_, t := s.find([]value{v})

@@ -42,6 +42,9 @@ type set struct {
 	count    int  // how many it has, whether they can be read or not; -1: it is not known
 	timed    bool // elements may expire
 
+	standing map[*element]standing // the elements on which statements stand that do something
+	added    standing              // of those that rules add
+
 	exact    map[tuple]int32 // by key; nil for a few elements, such as a Service's, which are gone through
 	ranges   []int32         // elements that are ranges; of one field ascending, for nft keeps them apart then
 	wildcard int32           // the element that stands for all other keys, or -1
@@ -223,6 +226,7 @@ func (in *scope) declare(d *syntax.Set) *set {
 			s.data, s.vague = []*datatype{typeOther}, true
 		}
 	}
+	s.added = stands(d.Statements)
 	if d.NotRead {
 		s.unread = "the elements of the set " + d.Name + " were not requested from the kernel"
 		return s
@@ -305,6 +309,7 @@ func (s *set) element(e *element, from *syntax.Element, data *[]span) (rest, ok 
 	key := from.Key
 	if with, ok := key.(*syntax.Elem); ok { // one with a timeout, a comment, a counter
 		key = with.Val
+		s.state(e, with.Statements)
 	}
 	if key == syntax.String("*") {
 		return true, true

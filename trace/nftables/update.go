@@ -33,26 +33,11 @@ func (b *builder) update(u *syntax.Update) bool {
 	}
 	b.acted = true
 	b.add(note)
-	for _, s := range u.Statements {
-		if !onlyCounts(s) {
-			b.add(op.UnknownMatch("it depends on what the element of the set has counted: " + syntax.StatementText(s)))
-		}
+	if u.Op != "delete" {
+		b.ops = append(b.ops, stands(u.Statements).ops...)
+		b.runs(&lookup{key, s})
 	}
 	return true
-}
-
-// onlyCounts tells whether a statement of an element lets every packet pass.
-func onlyCounts(s syntax.Statement) bool {
-	name := ""
-	switch s := s.(type) {
-	case syntax.Plain:
-		name = string(s)
-	case *syntax.ObjectRef:
-		name = s.Kind
-	case *syntax.Opaque:
-		name = s.Name
-	}
-	return name == "counter" || name == "last"
 }
 
 // putIn changes a set, and notes it.

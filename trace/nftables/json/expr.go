@@ -420,8 +420,15 @@ func (c *cursor) elem() syntax.Expr {
 			e.Timeout, e.Timed = c.number()
 		case "comment":
 			e.Comment = c.text()
-		default:
+		case "expires":
 			c.skip()
+		default:
+			known, start := c.kept(name), c.start()
+			s := c.named([]byte(known))
+			if s == nil {
+				s = &syntax.Opaque{Name: known, Text: syntax.JSONObject(known, canonical(c.since(start)))}
+			}
+			e.Statements = append(e.Statements, s)
 		}
 	})
 	if e.Val == nil {

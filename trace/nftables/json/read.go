@@ -297,6 +297,8 @@ func (r *reader) setObject(kind string) {
 			if r.wants(kindArray, kind+".elem", "slice") {
 				s.Elements = r.elementsOf(kind == "map")
 			}
+		case "stmt":
+			s.Statements = r.statementsOf()
 		default:
 			r.skip()
 		}

@@ -61,27 +61,36 @@ func (c *cursor) statement() syntax.Statement {
 	}
 	var s syntax.Statement
 	o := c.object(func(name []byte) bool {
-		if read := statements[string(name)]; read != nil {
-			s = read(c)
-			return s != nil
-		}
-		known := c.kept(name)
-		switch c.kind() {
-		case kindNull:
-			c.skip()
-			s = syntax.Plain(known)
-		case kindString:
-			s = &syntax.ObjectRef{Kind: known, Name: c.text()}
-		default:
-			c.skip()
-			return false
-		}
-		return true
+		s = c.named(name)
+		return s != nil
 	})
 	if o != nil {
 		return o
 	}
 	return s
+}
+
+// named reads what is behind the name of a statement; nil for what is not understood.
+func (c *cursor) named(name []byte) syntax.Statement {
+	if read := statements[string(name)]; read != nil {
+		return read(c)
+	}
+	known := c.kept(name)
+	switch c.kind() {
+	case kindNull:
+		c.skip()
+		return syntax.Plain(known)
+	case kindString:
+		return &syntax.ObjectRef{Kind: known, Name: c.text()}
+	}
+	c.skip()
+	return nil
+}
+
+// statementsOf reads a list of statements.
+func (c *cursor) statementsOf() (out []syntax.Statement) {
+	c.elements(func() { out = append(out, c.statement()) })
+	return out
 }
 
 func (c *cursor) match() syntax.Statement {

@@ -27,6 +27,8 @@ const (
 	setUserData = 13
 	setObjType  = 15
 	setHandle   = 16
+	setExpr     = 17
+	setExprs    = 18
 
 	descSize = 1 // in setDesc
 
@@ -35,8 +37,10 @@ const (
 	elementFlags   = 3
 	elementTimeout = 4
 	elementUser    = 6
+	elementExpr    = 7
 	elementObject  = 9
 	elementKeyEnd  = 10
+	elementExprs   = 11
 )
 
 // The flags of sets (enum nft_set_flags) and of elements (enum nft_set_elem_flags).
@@ -73,6 +77,7 @@ type dumpElement struct {
 	object               string
 	flags                uint64
 	timeout              uint64 // ms
+	statements           []syntax.Statement
 }
 
 // readSet reads a set without its elements.
@@ -94,6 +99,10 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error
 	}
 	if s.name == "" || s.table.Name == "" {
 		return nil, nil, errAttrs
+	}
+	var err error
+	if o.Statements, err = d.statements(s.table.Family, a[setExpr], a[setExprs]); err != nil {
+		return nil, nil, err
 	}
 	var keyHost, dataHost, interval bool
 	for _, u := range [...]struct {
@@ -211,6 +220,10 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 		out := dumpElement{
 			flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser],
 			object: a.text(elementObject),
+		}
+		var err error
+		if out.statements, err = d.statements(s.table.Family, a[elementExpr], a[elementExprs]); err != nil {
+			return err
 		}
 		for _, part := range [...]struct {
 			from int
@@ -400,8 +413,11 @@ func (s *dumpSet) one(d *dump, e *dumpElement, key syntax.Expr) (out syntax.Elem
 	if err != nil {
 		return out, err
 	}
-	if text != "" || e.timeout > 0 {
-		key = &syntax.Elem{Val: key, Comment: text, Timed: e.timeout > 0, Timeout: float64(e.timeout / 1000)}
+	if text != "" || e.timeout > 0 || len(e.statements) > 0 {
+		key = &syntax.Elem{
+			Val: key, Statements: e.statements, Comment: text,
+			Timed: e.timeout > 0, Timeout: float64(e.timeout / 1000),
+		}
 	}
 	out.Key = key
 	if s.flags&(setMap|setObjects) != 0 {

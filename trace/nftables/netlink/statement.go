@@ -424,30 +424,39 @@ func wireDynset(m *machine, a *attrs) error {
 	if ms := a.num(timeout); ms > 0 {
 		u.Elem = &syntax.Elem{Val: u.Elem, Timed: true, Timeout: float64(ms / 1000)}
 	}
-	inner := &machine{
-		dump: m.dump, family: m.family, sets: m.sets, regs: m.regs,
-		link: m.link, network: m.network, transport: m.transport,
-	}
-	if a[expression] != nil {
-		if err := inner.expression(a[expression]); err != nil {
-			return err
-		}
-	}
-	for _, e := range eachAttr(a[expressions], m.order) {
-		if e == nil {
-			return errAttrs
-		}
-		if err := inner.expression(e); err != nil {
-			return err
-		}
+	var err error
+	if u.Statements, err = m.statements(m.family, a[expression], a[expressions]); err != nil {
+		return err
 	}
 	if a[data] != nil {
 		u.Kind = "map"
 		u.Data, _ = m.key(a.num(data), s.data, s.dataLengths)
 	}
-	u.Statements = inner.out
 	m.add(u)
 	return nil
+}
+
+// statements reads the statements that stand on an element: one expression, or a list of them
+// (nft_set_elem_expr_dump in net/netfilter/nf_tables_api.c).
+func (d *dump) statements(family string, one, several []byte) ([]syntax.Statement, error) {
+	if one == nil && several == nil {
+		return nil, nil
+	}
+	m := &machine{dump: d, family: family}
+	if one != nil {
+		if err := m.expression(one); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range eachAttr(several, d.order) {
+		if e == nil {
+			return nil, errAttrs
+		}
+		if err := m.expression(e); err != nil {
+			return nil, err
+		}
+	}
+	return m.out, nil
 }
 
 // wireXT is a match or a target of iptables, by its name.

@@ -102,10 +102,11 @@ type Element struct {
 
 // Elem is a key or a value with what else was said of it.
 type Elem struct {
-	Val     Expr
-	Timed   bool    // it has a timeout
-	Timeout float64 // seconds
-	Comment string
+	Val        Expr
+	Statements []Statement // that stand on the element
+	Timed      bool        // it has a timeout
+	Timeout    float64     // seconds
+	Comment    string
 }
 
 // Opaque is an expression or a statement of which only the name and a text are kept: there is no type for it, or it has

@@ -137,12 +137,14 @@ type Set struct {
 	Name string
 	Keys Type
 	// Data is the type of a map's values; nil for a set.
-	Data     *Type
-	Timeout  int64 // of elements, in seconds; 0 for none
-	Timed    bool  // elements may have timeouts
-	Size     int   // how many elements it may have; 0 where that was not said
-	Count    int   // how many elements it has, where Elements do not tell; 0: they do
-	Elements []Element
+	Data *Type
+	// Statements are those of the elements that rules add. The others have them, too, each its own.
+	Statements []Statement
+	Timeout    int64 // of elements, in seconds; 0 for none
+	Timed      bool  // elements may have timeouts
+	Size       int   // how many elements it may have; 0 where that was not said
+	Count      int   // how many elements it has, where Elements do not tell; 0: they do
+	Elements   []Element
 	// NotRead tells that the elements were left out on purpose.
 	NotRead bool
 }

@@ -153,6 +153,9 @@ func appendCalculated(b []byte, e Expr, hex bool) []byte {
 		return append(b, " }"...)
 	case *Elem:
 		b = appendExpr(b, e.Val, false)
+		for _, s := range e.Statements {
+			b = appendStatement(append(b, ' '), s)
+		}
 		if e.Timed {
 			b = append(appendNumber(append(b, " timeout "...), e.Timeout), 's')
 		}

@@ -122,6 +122,12 @@ func TestTextOfWhatNFTHasNoWordsFor(t *testing.T) {
 			Kind: "set", Op: "update", Set: "@s", Elem: &syntax.Elem{Val: saddr, Timed: true},
 			Statements: []syntax.Statement{syntax.Plain("counter")},
 		},
+		`ip saddr { 192.0.2.1 limit rate over 10/second timeout 5s comment "x" }`: &syntax.Match{
+			Op: "==", Left: saddr, Right: syntax.AnonymousSet{{Key: &syntax.Elem{
+				Val: syntax.String("192.0.2.1"), Timed: true, Timeout: 5, Comment: "x",
+				Statements: []syntax.Statement{&syntax.Limit{Inverted: true, Rate: 10, Per: "second", Burst: 5}},
+			}}},
+		},
 	} {
 		if got := syntax.StatementText(s); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -25,7 +25,22 @@ func sourceFaults() []fault {
 		byLinkLocal = `gateway=$(in_remote ip -6 -br addr show dev eth0 scope link | awk '{print $3}'); gateway=${gateway%/*}
 			`
 	)
+	// An address of the host stands first, and packets from it are refused.
+	const ofHost = `ip addr flush dev eth0 scope global; ip addr add 10.79.0.77/32 scope host dev eth0
+		ip addr add 10.79.0.11/24 dev eth0; ip route add default via 10.79.0.1
+		ip route add $RCIDR dev eth0; ip route add 10.245.2.0/24 dev eth0; ip route add $S dev eth0
+		ip rule add pref 70 from 10.79.0.77 blackhole
+		`
 	return []fault{
+		{
+			name: "an address of the host is the source with route_localnet", from: "node",
+			make:  "sysctl -qw net.ipv4.conf.eth0.route_localnet=1\n" + ofHost,
+			fails: all, named: `10\.79\.0\.77 blackhole`, mismatch: true,
+		},
+		{
+			name: "an address of the host is no source without route_localnet", from: "node", fails: none,
+			make: "sysctl -qw net.ipv4.conf.all.route_localnet=0 net.ipv4.conf.eth0.route_localnet=0\n" + ofHost,
+		},
 		{
 			name: "an address that another host has is no source, IPv6", from: "node", v6: true, fails: none,
 			make: taken + `ip -6 rule add pref 100 from fd00:10:97::99 blackhole`,

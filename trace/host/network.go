@@ -163,12 +163,16 @@ func (n *Network) Martian(dev string, dst netip.Addr) (martian, known bool) {
 		some := f.tables[tableMain].first(unspecified6) != nil
 		return true, f.routesKnown && f.rules == nil && (!some || up != "" && up != dev)
 	}
+	takes, known := n.routesLoopback(dev)
+	return !takes, takes || known
+}
+
+// routesLoopback tells whether route_localnet is set, for an interface or for all (IN_DEV_ROUTE_LOCALNET in
+// include/linux/inetdevice.h).
+func (n *Network) routesLoopback(dev string) (yes, known bool) {
 	all, ok := n.Sysctl("net/ipv4/conf/all/route_localnet")
 	own, ok2 := n.Conf(dev, "route_localnet")
-	if ok && all != "0" || ok2 && own != "0" {
-		return false, true
-	}
-	return true, ok && ok2
+	return ok && all != "0" || ok2 && own != "0", ok && ok2
 }
 
 // localSource returns the source of a packet to one of the node's own addresses: for IPv4 the primary address of its

@@ -93,12 +93,17 @@ func (n *Network) RedirectAddress(dev string, v4 bool) netip.Addr {
 }
 
 // selectAddress is inet_select_addr (net/ipv4/devinet.c): the first primary address of dev whose scope is at least as
-// wide as scope, preferably one whose subnet contains near; failing that, one of any other interface.
+// wide as scope, preferably one whose subnet contains near; failing that, one of any other interface. With
+// route_localnet an address of the host counts as one of the link.
 func (n *Network) selectAddress(dev string, near netip.Addr, scope uint8) netip.Addr {
 	var first netip.Addr
+	narrowest := scopeHost
+	if yes, _ := n.routesLoopback(dev); yes {
+		narrowest = scopeLink
+	}
 	for _, i := range n.devs[dev] {
 		a := &n.addrs[i]
-		if !a.ip.Is4() || a.secondary || a.scope > scope {
+		if !a.ip.Is4() || a.secondary || min(a.scope, narrowest) > scope {
 			continue
 		}
 		if !near.Is4() || a.prefix.Contains(near) {

@@ -5,7 +5,27 @@ package faults
 // trackingFaults are those of rules that go by what connection tracking, sets and counters know of packets, and of
 // rules that change packets.
 func trackingFaults() []fault {
+	const helper = `nft add table ip t; nft 'add chain ip t c { type filter hook prerouting priority -150; }'
+		`
 	return []fault{
+		{
+			name: "a helper drops what is not of its protocol", udp: true, fails: some, named: `snmp_trap`,
+			make: `iptables -t raw -A PREROUTING -p udp --dport 80 -j CT --helper snmp_trap`,
+		},
+		{
+			name: "a helper drops what is not of its protocol, by nftables", udp: true, fails: some, named: `ct helper`,
+			make: helper + `nft 'add ct helper ip t h { type "snmp_trap" protocol udp; }'
+				nft 'add rule ip t c udp dport 80 ct helper set "h"'`,
+		},
+		{
+			name: "a helper lets pass what is not of its protocol", udp: true, fails: none,
+			make: `iptables -t raw -A PREROUTING -p udp --dport 80 -j CT --helper tftp`,
+		},
+		{
+			name: "a helper of TCP, by nftables", fails: none,
+			make: helper + `nft 'add ct helper ip t h { type "ftp" protocol tcp; }'
+				nft 'add rule ip t c tcp dport 80 ct helper set "h"'`,
+		},
 		{
 			name:  "the reverse path is asked by nftables, and is there",
 			make:  `hook f inet prerouting -150 "fib saddr . iif oif missing drop"`,

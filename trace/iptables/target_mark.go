@@ -3,6 +3,9 @@
 package iptables
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 )
@@ -90,11 +93,18 @@ var zoneOptions = map[string]uint8{
 	"--zone": netfilter.ZoneBoth, "--zone-orig": netfilter.ZoneOriginal, "--zone-reply": netfilter.ZoneReply,
 }
 
-// ct is CT (xt_ct_tg_check in net/netfilter/xt_CT.c). Helpers and similar options do not affect the path of a packet,
-// except that it stays tracked. A policy of timeouts, which is not read, may forget the connection before its answer
-// (xt_ct_set_timeout there; nf_ct_is_expired in include/net/netfilter/nf_conntrack.h).
+// passing are the helpers of connection tracking that let pass what is not of their protocol
+// (net/netfilter/nf_conntrack_*.c). snmp and snmp_trap drop it where addresses are translated (snmp_translate in
+// net/ipv4/netfilter/nf_nat_snmp_basic_main.c), and a process may be another one (net/netfilter/nfnetlink_cthelper.c).
+var passing = []string{
+	"ftp", "tftp", "irc", "sip", "RAS", "Q.931", "H.245", "pptp", "amanda", "sane", "netbios-ns",
+}
+
+// ct is CT (xt_ct_tg_check in net/netfilter/xt_CT.c). Most helpers and similar options do not affect the path of a
+// packet, except that it stays tracked. A policy of timeouts, which is not read, may forget the connection before its
+// answer (xt_ct_set_timeout there; nf_ct_is_expired in include/net/netfilter/nf_conntrack.h).
 func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
-	zone, keep := netfilter.Zone{Dirs: netfilter.ZoneBoth}, false
+	zone, why := netfilter.Zone{Dirs: netfilter.ZoneBoth}, ""
 	for i := range opts {
 		o := &opts[i]
 		if dirs := zoneOptions[o.name]; dirs != 0 {
@@ -113,15 +123,21 @@ func ct(s *ruleSpec, opts []option) (netfilter.Op, bool) {
 		switch o.name {
 		case "--notrack":
 			return notrack(s, nil)
-		case "--helper", "--ctevents", "--expevents":
+		case "--ctevents", "--expevents":
+		case "--helper":
+			// One for another port than the usual has it in its name (nf_ct_helper_init).
+			arg, _ := o.arg()
+			name := strings.TrimSuffix(strings.TrimRight(arg, "0123456789"), "-")
+			if !slices.Contains(passing, arg) && !slices.Contains(passing, name) {
+				why = "it gives the connection a helper, which may drop its packets (--helper " + arg + ")"
+			}
 		case "--timeout":
-			keep = true
+			why = "it sets how long connection tracking keeps the connection, which is not read (--timeout)"
 		default:
 			return nil, false
 		}
 	}
-	if keep {
-		const why = "it sets how long connection tracking keeps the connection, which is not read (--timeout)"
+	if why != "" {
 		return op.OpaqueTarget(why), true
 	}
 	return op.Action(func(c *netfilter.Context) { op.GiveTemplate(c, zone) }), true

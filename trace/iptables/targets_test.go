@@ -52,6 +52,8 @@ func TestTargets(t *testing.T) {
 		{"-j CT --notrack", "matches", "10.96.0.1:80 untracked mark 0x4001/0x10"},
 		{"-j NOTRACK", "matches", "10.96.0.1:80 untracked mark 0x4001/0x10"},
 		{"-j CT --helper ftp", "matches", same},
+		{"-j CT --helper ftp-2121", "matches", same},
+		{"-j CT --helper snmp_trap", "opaque", same},
 		{"-j DNAT --to-destination 10.1.1.1:8080", "accept", "10.1.1.1:8080 dnat mark 0x4001/0x10"},
 		{"-j DNAT --to-destination 10.1.1.1", "accept", "10.1.1.1:80 dnat mark 0x4001/0x10"},
 		{"-j DNAT --to-destination :8080 --random --persistent", "accept", "10.96.0.1:8080 dnat mark 0x4001/0x10"},

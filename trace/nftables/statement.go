@@ -34,7 +34,7 @@ var effects = map[string]effect{
 	"log":            nothing,
 	"dup":            copies,      // one that is not read
 	"flow":           offload(""), // one that is not read
-	"ct helper":      nothing,
+	"ct helper":      helps,
 	"ct timeout":     keptFor,
 	"ct expectation": expects,
 	"secmark":        nothing,
@@ -48,6 +48,22 @@ var effects = map[string]effect{
 // include/net/netfilter/nf_conntrack.h).
 func keptFor(b *builder) {
 	b.add(op.OpaqueTarget("it sets how long connection tracking keeps the connection, which is not read (ct timeout)"))
+}
+
+// helps is ct helper: the object says which helper of connection tracking the connection gets. Some drop what is not of
+// their protocol, all of which is UDP's (help in net/ipv4/netfilter/nf_nat_snmp_basic_main.c). It is not read.
+func helps(b *builder) { b.add(helper{}) }
+
+type helper struct{}
+
+// Run implements [netfilter.Op]: nothing happens to a packet without a connection (nft_ct_helper_obj_eval in
+// net/netfilter/nft_ct.c).
+func (helper) Run(c *netfilter.Context) netfilter.Effect {
+	if both(hasConnection(c), isProto(netfilter.UDP)(c)) == op.No {
+		return netfilter.Effect{}
+	}
+	const why = "it gives the connection a helper, which is not read and may drop its packets (ct helper)"
+	return netfilter.Effect{Kind: netfilter.Opaque, Why: why}
 }
 
 // expects is ct expectation: it announces another connection, and drops the packet where that clashes with what others

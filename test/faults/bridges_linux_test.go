@@ -35,6 +35,18 @@ func bridgeFaults() []fault {
 			make: `ip link set $LV type bridge_slave mcast_flood off; forget`, fails: none, unknownToo: true,
 		},
 		{
+			name: "the client's port gets no broadcasts, and an endpoint asks for it", named: `bcast_flood`,
+			make: `ip link set $CV type bridge_slave bcast_flood off; forget`, fails: some,
+		},
+		{
+			name: "the bridge is to answer for the client, and does not, and an endpoint asks for it", named: `proxy_arp`,
+			make: `ip link set $CV type bridge_slave proxy_arp on; forget`, fails: some,
+		},
+		{
+			name: "the client's port gets no multicasts, and an endpoint asks for it, IPv6", v6: true, named: `mcast_flood`,
+			make: `ip link set $CV type bridge_slave mcast_flood off; forget`, fails: some,
+		},
+		{
 			name: "a port does not learn, and is flooded",
 			make: `ip link set $LV type bridge_slave learning off; bridge fdb del $LMAC dev $LV master || true`, fails: none,
 		},

@@ -366,6 +366,15 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 			ports = p.net.SomeIsolated(o.Iface)
 			what = "client and endpoint are on the same bridge, and these ports of " + o.Iface + " are isolated: "
 		}
+		// The endpoint asks for the client as a neighbour, and no table of the node tells whether it has to.
+		if p.neighbours(o, end) && end.Packet.Dst != o.Address && len(ports) == 0 {
+			deaf := p.net.Unflooded(o.Iface, "", o.Address.Is4())
+			if from == "" || slices.Contains(deaf, from) {
+				ports = deaf
+				what = "the endpoint asks for the client, and these ports of " + o.Iface + " do not send such questions " +
+					"(bcast_flood off or mcast_flood off, or proxy_arp on): "
+			}
+		}
 		if len(ports) > 0 {
 			return p.portDoubted(o.Iface, what, ports)
 		}

@@ -102,5 +102,29 @@ func sizeFaults() []fault {
 			name: "a route with an MTU, of which the pod is told, IPv6", large: true, v6: true,
 			make: `ip -6 route replace $RCIDR6 via $RNODE6 mtu lock 1300`, fails: none,
 		},
+		{
+			name: "a route with an MTU for marked packets, and the node drops its own ICMP", large: true,
+			make: `ip rule add pref 70 fwmark 0x70 lookup 70; ip route add $RCIDR via $RNODE mtu 700 table 70
+				iptables-nft -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x70; iptables-nft -I OUTPUT -p icmp -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a route with an MTU for the endpoints' port, and the node drops its own ICMP", large: true,
+			make: `ip rule add pref 70 ipproto tcp dport 8080 lookup 70; ip route add $RCIDR via $RNODE mtu 700 table 70
+				iptables-nft -I OUTPUT -p icmp -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a route with an MTU, and none for the message", large: true,
+			make:  `ip route replace $RCIDR via $RNODE mtu 700; ip rule add pref 60 to $C iif lo prohibit`,
+			fails: some, named: `60: .*prohibit`,
+		},
+		{
+			name: "a route with an MTU, and none for the mark that the message has of the packet", large: true,
+			make: `ip route replace $RCIDR via $RNODE mtu 700; sysctl -qw net.ipv4.fwmark_reflect=1
+				iptables-nft -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x70
+				ip rule add pref 60 fwmark 0x70 iif lo blackhole`,
+			fails: some, named: `60: .*blackhole`,
+		},
 	}
 }

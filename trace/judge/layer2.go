@@ -323,7 +323,10 @@ func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string
 		return nil
 	}
 	if p.net.LimitsRoutes() {
-		l := p.net.Lookup(host.Query{Dst: end.Packet.Dst, Src: o.Address, In: o.Iface, AnyMark: true})
+		pkt := &end.Packet
+		l := p.net.Lookup(host.Query{
+			Dst: pkt.Dst, Src: o.Address, In: o.Iface, Mark: pkt.RoutedMark(), Proto: pkt.Proto, DstPort: pkt.DstPort,
+		})
 		if limit := l.By.MTU(); l.Known && limit > 0 && limit < min(in, out) {
 			return []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", o.Iface, in, l.By, limit)}
 		}

@@ -46,7 +46,7 @@ func (p *pathCase) findHoles() []issue {
 			return obstacle{}
 		}
 		end := *e
-		where, why := p.messageLost(&end)
+		where, by, why := p.messageLost(&end)
 		if why == "" {
 			return obstacle{}
 		}
@@ -55,7 +55,7 @@ func (p *pathCase) findHoles() []issue {
 				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
 				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: %s", why,
 					end.Packet.Out, tooLargeFor(&end.Packet)),
-				evidence: append([]report.Evidence{cite(where)}, say(evidence...)...),
+				evidence: append(by, say(evidence...)...),
 			}
 		}
 		return stoppedBy(evidence...)
@@ -90,24 +90,25 @@ func tooLargeFor(x *netfilter.Packet) string {
 
 // messageLost says why the message that a packet was too large does not come back to the pod, as far as that is
 // certain; "" where it may.
-func (p *pathCase) messageLost(end *netfilter.Outcome) (where netfilter.Ref, why string) {
+func (p *pathCase) messageLost(end *netfilter.Outcome) (where netfilter.Ref, by []report.Evidence, why string) {
 	s, o := start(p.want.Frontend, p.want.Origin), &p.want.Origin
 	p.keep()
 	res := p.walker.TooBig(s, end, netfilter.Later, p.ownAddress(o.Iface, o.Address.Is4()))
 	if res.Ended != "" {
-		return where, ""
+		return where, nil, ""
 	}
+	message := netfilter.TooBigName(end.Packet.Family)
 	for i := range res.Outcomes {
 		switch x := &res.Outcomes[i]; {
-		case !x.Certain:
-			return netfilter.Ref{}, ""
-		case x.End == netfilter.Dropped, x.End == netfilter.Rejected:
-			if why == "" {
-				where, why = x.Where, fmt.Sprintf("%s drops %s", x.Where, netfilter.TooBigName(end.Packet.Family))
-			}
+		case !x.Certain, x.End != netfilter.Dropped && x.End != netfilter.Rejected && x.End != netfilter.NoRoute:
+			return netfilter.Ref{}, nil, ""
+		case why != "":
+		case x.End == netfilter.NoRoute:
+			by, why = say(x.By.String()), "the node has no usable route for "+message
 		default:
-			return netfilter.Ref{}, ""
+			where, by = x.Where, []report.Evidence{cite(x.Where)}
+			why = fmt.Sprintf("%s drops %s", x.Where, message)
 		}
 	}
-	return where, why
+	return where, by, why
 }

@@ -133,6 +133,9 @@ func (w *Walker) byAddress(b branch, local, other []branch) (l, o []branch) {
 	return local, append(other, b)
 }
 
+// RoutedMark is the mark that the packet had when its last route was looked up.
+func (p *Packet) RoutedMark() uint32 { return p.route.mark }
+
 // query is what the kernel looks up for a packet (ip_route_input_slow in net/ipv4/route.c, ip6_route_input in
 // net/ipv6/route.c), or looks up again for one of a local process whose destination or mark has changed
 // (ip_route_me_harder in net/ipv4/netfilter.c, ip6_route_me_harder in net/ipv6/netfilter.c).

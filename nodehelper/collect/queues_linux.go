@@ -28,12 +28,15 @@ type queue struct {
 	handle  uint32
 	kind    string
 	options []byte
+	sizes   []byte // how it counts the sizes of packets (struct tc_sizespec of TCA_STAB)
 }
 
-// readQueues returns the queues of all interfaces.
+// readQueues returns the queues of all interfaces, also those that classes and queues have by themselves.
 func readQueues() ([]queue, error) {
+	const dumpInvisible, sizeTable, base = 10, 8, 1 // TCA_DUMP_INVISIBLE, TCA_STAB, TCA_STAB_BASE
 	req := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_DUMP)
 	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL})
+	req.AddData(nl.NewRtAttr(dumpInvisible, nil))
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)
 	if err != nil {
 		return nil, fmt.Errorf("RTM_GETQDISC: %w", err)
@@ -52,6 +55,8 @@ func readQueues() ([]queue, error) {
 				q.kind = word(x.Value)
 			case nl.TCA_OPTIONS:
 				q.options = x.Value
+			case sizeTable:
+				q.sizes = attribute(x.Value, base)
 			}
 		}
 		out = append(out, q)
@@ -80,7 +85,31 @@ func queues(out *bytes.Buffer, link netlink.Link, all []queue) error {
 		if count > maxQueues {
 			return fmt.Errorf("%s has more than %d", name, maxQueues)
 		}
-		fmt.Fprintf(out, "tc %s egress qdisc %s%s\n", name, q.kind, q.parameters())
+		fmt.Fprintf(out, "tc %s egress qdisc %s%s%s\n", name, q.kind, q.parameters(), q.counted())
+	}
+	return nil
+}
+
+// counted is by how much larger a queue takes packets to be, and how large at least.
+func (q *queue) counted() string {
+	overhead, _ := number32(q.sizes, 4)
+	least, ok := number32(q.sizes, 12)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(" overhead %d mpu %d", int32(overhead), least) //nolint:gosec // it is signed
+}
+
+// attribute returns one of several attributes; nil where it is not there.
+func attribute(list []byte, kind uint16) []byte {
+	attributes, err := nl.ParseRouteAttr(list)
+	if err != nil {
+		return nil
+	}
+	for _, a := range attributes {
+		if a.Attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == kind {
+			return a.Value
+		}
 	}
 	return nil
 }
@@ -108,6 +137,7 @@ var attributesOf = map[string][]struct {
 	"fq_pie":   {{1, 0, " limit %dp"}},
 	"hhf":      {{1, 0, " limit %dp"}},
 	"dualpi2":  {{1, 0, " limit %dp"}},
+	"htb":      {{5, 0, " direct_qlen %dp"}},
 	"fq":       {{1, 0, " limit %dp"}, {2, 0, " flow_limit %dp"}, {7, 0, " maxrate %dbps"}},
 }
 
@@ -138,18 +168,7 @@ func (q *queue) parameters() string {
 		return fmt.Sprintf(" limit %d loss %g%% delay %.0fus", limit, float64(loss)/math.MaxUint32*100,
 			float64(latency)/netlink.TickInUsec())
 	}
-	attributes, err := nl.ParseRouteAttr(q.options)
-	if err != nil {
-		return ""
-	}
-	of := func(kind uint16) []byte {
-		for _, a := range attributes {
-			if a.Attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == kind {
-				return a.Value
-			}
-		}
-		return nil
-	}
+	of := func(kind uint16) []byte { return attribute(q.options, kind) }
 	if q.kind == "tbf" {
 		return tbfParameters(of)
 	}
@@ -188,6 +207,9 @@ func tbfParameters(of func(kind uint16) []byte) string {
 	text := fmt.Sprintf(" rate %dbps burst %.0fb limit %db", rate, burst(rate, opt.Buffer), opt.Limit)
 	if peak > 0 {
 		text += fmt.Sprintf(" peakrate %dbps minburst %.0fb", peak, burst(peak, opt.Mtu))
+	}
+	if opt.Rate.Overhead > 0 || opt.Rate.Mpu > 0 {
+		text += fmt.Sprintf(" overhead %d mpu %d", opt.Rate.Overhead, opt.Rate.Mpu)
 	}
 	return text
 }

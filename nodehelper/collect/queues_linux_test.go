@@ -28,6 +28,15 @@ func TestQueuesOfTC(t *testing.T) {
 			"qdisc add dev v0 root handle 1: htb; class add dev v0 parent 1: classid 1:5 htb rate 8kbit",
 			"class htb 1:5 rate 1000bps ceil 1000bps\n",
 		},
+		{
+			"qdisc add dev v0 root handle 1: htb; class add dev v0 parent 1: classid 1:5 htb rate 8kbit",
+			"tc v0 egress qdisc pfifo limit 1000p\n",
+		},
+		{"qdisc add dev v0 root handle 1: htb direct_qlen 0", "tc v0 egress qdisc htb direct_qlen 0p\n"},
+		{
+			"qdisc add dev v0 root stab overhead -4 mpu 64 tsize 512 mtu 2047 linklayer ethernet pfifo limit 7",
+			"tc v0 egress qdisc pfifo limit 7p overhead -4 mpu 64\n",
+		},
 	} {
 		for line := range strings.SplitSeq(c.setup, "; ") {
 			testutil.Run(t, "", strings.Fields("tc "+line)...)

@@ -51,6 +51,23 @@ func queueFaults() []fault {
 			make:  add + `handle 1: tbf rate 100mbit burst 32kb limit 300000; tc qdisc add dev eth0 parent 1:1 handle 2: blackhole`,
 			fails: some, named: `qdisc blackhole`,
 		},
+		{
+			name: "packets that a queue takes for larger than its burst",
+			make: `tc qdisc add dev $CV root stab mtu 65535 tsize 512 mpu 60000 linklayer ethernet \
+				tbf rate 1gbit burst 50000 limit 300000`,
+			fails: all, named: `qdisc tbf`,
+		},
+		{
+			name:  "classes, and no room for what has none",
+			make:  `tc qdisc add dev $CV root handle 1: htb direct_qlen 0`,
+			fails: all, named: `qdisc htb`,
+		},
+		{
+			name: "classes with a default that has no room",
+			make: `tc qdisc add dev $CV root handle 1: htb default 1; ip link set $CV txqueuelen 0
+				tc class add dev $CV parent 1: classid 1:1 htb rate 1gbit`,
+			fails: all, named: `qdisc pfifo`,
+		},
 		{name: "classes without a default", make: add + `handle 1: htb`, fails: none},
 		{name: "classes with a default that is not there", make: add + `handle 1: htb default 99`, fails: none},
 		{

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -25,7 +26,8 @@ var queueKinds = map[string]losing{
 	"fq_codel": below("limit"), "pie": below("limit"), "fq_pie": below("limit"), "hhf": below("limit"),
 	"dualpi2": below("limit"), "skbprio": below("limit"), "fq": below("limit", "flow_limit", "maxrate"),
 	// They limit a rate, too. The classes of htb are listed for themselves.
-	"tbf": below("limit", "burst", "rate", "peakrate", "minburst", "lat"), "cake": below("bandwidth"), "htb": never,
+	"tbf": below("limit", "burst", "rate", "peakrate", "minburst", "lat"), "cake": below("bandwidth"),
+	"htb": below("direct_qlen"),
 	// They are made to lose or to hold up packets.
 	"netem": always, "blackhole": always, "plug": always, "noop": always,
 	// They drop what no filter gives a class (hfsc_enqueue, drr_enqueue, qfq_enqueue), or what has no time (etf).
@@ -49,13 +51,25 @@ func below(names ...string) losing {
 	}
 }
 
+// above is for a queue that counts packets as larger than they are (tc-stab(8)), where it limits bytes.
+func above(names ...string) losing {
+	return func(text []string) bool {
+		for i := range len(text) - 1 {
+			if n, err := strconv.Atoi(text[i+1]); err == nil && n > frame && slices.Contains(names, text[i]) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
 // losesPackets tells whether a queue may lose packets, or hold them up; text is what tc prints of it, from its kind on.
 func losesPackets(text []string) bool {
 	if len(text) == 0 {
 		return false
 	}
 	loses, known := queueKinds[text[0]]
-	return !known || loses(text[1:])
+	return !known || loses(text[1:]) || above("overhead", "mpu")(text[1:])
 }
 
 // classHolds tells whether a class of a queue passes too little; text is what tc prints of it, from its kind on.

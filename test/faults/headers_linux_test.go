@@ -68,6 +68,18 @@ func headerFaults() []fault {
 			make: `hook m ip forward 0 "ip dscp cs0 drop"`, fails: all, named: `fault_m`, mismatch: true,
 		},
 		{
+			name: "fields are set to 0 that no packet needs",
+			make: `hook m ip forward 0 "ip frag-off set 0" "tcp urgptr set 0"`, fails: none,
+		},
+		{
+			name: "a rule drops the class of traffic that another one sets",
+			make: `hook m ip forward 0 "ip dscp set ef" "ip dscp ef drop"`, fails: all, named: `fault_m`, mismatch: true,
+		},
+		{
+			name: "a rule drops a class of traffic that another one sets, and a third takes back",
+			make: `hook m ip forward 0 "ip dscp set ef" "ip dscp set cs0" "ip dscp ef drop"`, fails: none,
+		},
+		{
 			name: "what IPsec has transformed is dropped, and there is no policy",
 			make: drop + `-m policy --dir in --pol ipsec -j DROP
 				hook m ip forward 0 "meta ipsec exists drop"`, fails: none,

@@ -15,6 +15,10 @@ var harmless = map[string]bool{
 	"payload ecn": true, "payload flowlabel": true, "payload id": true,
 }
 
+// mayBeZero are the fields that a statement may set to 0 without changing the packet's path: no packet is a fragment
+// where connections are tracked, and few have urgent data.
+var mayBeZero = map[headerField]bool{{"ip", "frag-off"}: true, {"tcp", "urgptr"}: true}
+
 // has breaks the rule off for a packet without such a header: nft does not print the condition that it makes for it.
 func (b *builder) has(protocol string) {
 	if need, ok := headers[protocol]; ok {
@@ -92,6 +96,9 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 	case *syntax.Payload:
 		kind, field = "payload", key.Field
 		b.has(key.Protocol)
+		if m.Value == syntax.Number(0) && mayBeZero[headerField{key.Protocol, key.Field}] {
+			return true
+		}
 	case *syntax.Meta:
 		kind, field = "meta", key.Key
 	case *syntax.CT:
@@ -119,6 +126,10 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 		return true
 	case kind == "payload" && field == "dscp":
 		b.acted = true
+		if lo, hi, ok := typeDSCP.constant(m.Value); ok && lo == hi {
+			b.add(op.SetTOS(uint8(lo.lo<<2), 0xfc)) //nolint:gosec // it has 6 bits
+			return true
+		}
 		b.add(op.ChangeTOS)
 		return true
 	case kind == "payload" && (field == "ttl" || field == "hoplimit"):

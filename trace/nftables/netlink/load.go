@@ -76,7 +76,7 @@ func loadPayload(m *machine, a *attrs) error {
 		return nil
 	}
 	s := m.regs.get(a.num(sreg))
-	if s.loaded != nil && s.at == 0 && s.of != nil && s.xor != nil && s.of.header != nil && *s.of.header == *h.header {
+	if s.loaded != nil && s.at == 0 && s.of != nil && s.mask != nil && s.of.header != nil && *s.of.header == *h.header {
 		if f, shift, value := rewritten(s.loaded); f != nil {
 			m.uses(h.header)
 			m.add(mangled(f.expr, f.typ.constant(m.dump, shiftedRight(value, shift))))
@@ -93,14 +93,17 @@ func loadPayload(m *machine, a *attrs) error {
 }
 
 // rewritten is the field of which all bits are written anew, while the bits around it stay: kept by a mask, set by an
-// xor.
+// xor, unless all are 0.
 func rewritten(v *loaded) (f *wireField, shift int, value []byte) {
-	keeps := loaded{of: v.of, mask: slices.Clone(v.mask)}
+	keeps, xor := loaded{of: v.of, mask: slices.Clone(v.mask)}, v.xor
+	if xor == nil {
+		xor = make([]byte, len(v.mask))
+	}
 	value = make([]byte, len(v.mask))
 	for i := range v.mask {
 		keeps.mask[i] = ^v.mask[i]
-		value[i] = v.xor[i] & keeps.mask[i]
-		if v.xor[i]&v.mask[i] != 0 {
+		value[i] = xor[i] & keeps.mask[i]
+		if xor[i]&v.mask[i] != 0 {
 			return nil, 0, nil
 		}
 	}

@@ -91,6 +91,8 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 	const segment = report.SegmentNetwork
 	family := sent.Family
 	by := x.cross(x.from, x.to, sent, e.port)
+	local, _ := x.to.Host.Local(by.hop)
+	near := by.hop == end || local // else there is a router
 	switch {
 	case by.out == x.out:
 		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
@@ -100,21 +102,30 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 		return arrival, unknown(segment, place, x.from.Name, "ip route get "+end.String()+" oif "+e.via,
 			"%s has the tunnel's packets to %s leave by %s, and the route to it is by %s: where they go is not known", x.out,
 			end, e.via, by.out), false
-	case e.ttl == 1 && by.hop != end:
+	case e.ttl == 1 && !near:
 		return arrival, with(wrong(TunnelPeerMissing, segment, place, ownerOfDevice(x.out),
 			"the tunnel's packets to %s have a TTL of 1, and the router %s discards them", end, by.hop),
 			"ip -d link on "+x.from.Name+": "+x.out+" ttl 1"), false
 	}
-	in := x.to.Host.DevOf(end)
-	arrival = arriving(sent, in)
 	if s, dead := lifeless(x.from, by.out, place); dead {
 		return arrival, s, false
 	}
+	in := x.to.Host.DevOf(end)
+	if kind, _ := x.from.Host.Kind(by.out); near && direct[kind] {
+		in = by.comesBy()
+	}
+	switch {
+	case near && in == "":
+		return arrival, by.cameBy(place), false
+	case !near && in == "lo":
+		return arrival, by.byRouter(place, end), false
+	}
+	arrival = arriving(sent, in)
 	if arrival.In, s, ok = x.received(place, in); !ok {
 		return arrival, s, false
 	}
 	res := x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
-		netfilter.Options{Enters: by.hop == end})
+		netfilter.Options{Enters: near})
 	_, bad := x.passes(x.to.State, family, &res, func(o *netfilter.Outcome) bool {
 		return o.End == netfilter.Delivered && o.Packet.DstPort == e.port
 	})
@@ -124,16 +135,21 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 	if bad != nil {
 		return arrival, x.outerLost(bad, place, x.to, e, end), false
 	}
-	if by.hop == end { // what keeps packets from being taken, as rp_filter, may keep requests of ARP from being answered
+	if near { // what keeps packets from being taken, as rp_filter, may keep requests of ARP from being answered
 		if s, ok := by.neighbour(place, in); !ok {
 			return arrival, s, false
 		}
 	}
-	if by.hop != end {
-		return arrival, unknown(segment, place, x.from.Name, "traceroute -n "+end.String(),
-			"the tunnel's packets to %s go by the router %s: what is between the two cannot be read", end, by.hop), false
+	if !near {
+		return arrival, by.byRouter(place, end), false
 	}
 	return arrival, s, true
+}
+
+// byRouter is the segment of a tunnel's packets that go by a router.
+func (x *crossing) byRouter(place string, end netip.Addr) report.Segment {
+	return unknown(report.SegmentNetwork, place, x.from.Name, "traceroute -n "+end.String(),
+		"the tunnel's packets to %s go by the router %s: what is between the two cannot be read", end, x.hop)
 }
 
 // ownSource tells whether the kernel sends packets with the source that a tunnel's interface sets: for IPv4 it finds no

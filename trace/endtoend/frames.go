@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -61,7 +63,11 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 			"the bridge %s has the pod's link-layer address %s for its own: it sends no frames to the pod", bridge, mac),
 			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac),
 			fmt.Sprintf("bridge fdb: %s dev %s master %s permanent", mac, bridge, bridge)), false
-	case there && hop == ip && e.MAC != "" && mac != "" && !v.takenByPod(e.MAC):
+	case !v.ownHop(hop):
+		if s, ok := v.byAnother(p, &e, there); !ok {
+			return s, false
+		}
+	case there && e.MAC != "" && mac != "" && !v.takenByPod(e.MAC):
 		line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", hop, p.Out, e.MAC, e.State)
 		own := fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)
 		if dev := v.besideInPod(e.MAC); dev != "" {
@@ -76,21 +82,19 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 		return with(unknown(v.segment, v.place, v.node.Name, show,
 			"the node last sent frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
 	}
-	if hop == ip {
-		if s, ok := v.findsPod(p); !ok {
-			return s, false
-		}
+	if s, ok := v.findsPod(p); !ok {
+		return s, false
 	}
 	switch {
 	case there && e.Failed:
 		return with(unknown(v.segment, v.place, v.node.Name, show,
 			"when the node last asked for the pod's link-layer address, nothing answered"),
 			fmt.Sprintf("ip neigh: %s dev %s %s", hop, p.Out, e.State)), false
-	case !there && hop == ip:
+	case !there:
 		// The node asks now. A program of eBPF may answer in the pod's place.
-		if why := silentToAll(v.pod.Host, v.dev, ip, v.node.Host, p.Out); why != "" {
+		if why := silentToAll(v.pod.Host, v.dev, hop, v.node.Host, p.Out); why != "" {
 			return unknown(v.segment, v.place, v.node.Name, show+" dev "+p.Out,
-				"the node has no link-layer address of the pod, and by its settings the pod does not answer ARP for %s: %s", ip,
+				"the node has no link-layer address of the pod, and by its settings the pod does not answer ARP for %s: %s", hop,
 				why), false
 		}
 	}
@@ -98,6 +102,56 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 		return v.sentOn(bridge, cmp.Or(e.MAC, mac), there && !e.Failed && e.MAC != "")
 	}
 	return s, true
+}
+
+// ownHop tells whether the pod answers for a next hop as for an address of its own: of IPv4 on any of its interfaces
+// (arp_process in net/ipv4/arp.c), of IPv6 on that which has it (ndisc_recv_ns in net/ipv6/ndisc.c).
+func (v *veth) ownHop(hop netip.Addr) bool {
+	own := v.pod.Host
+	if hop.Is4() {
+		local, known := own.Local(hop)
+		return local || !known
+	}
+	return slices.ContainsFunc(own.DevsOf(hop), func(d string) bool { return own.On(d, v.pair) })
+}
+
+// byAnother judges packets for the pod whose next hop is none of its addresses: the pod takes them if frames for that
+// have its own link-layer address; else somebody behind the node's interface has to pass them on.
+func (v *veth) byAnother(p *netfilter.Packet, e *host.Neighbour, there bool) (s report.Segment, ok bool) {
+	hop, found := p.Hop(), there && e.MAC != "" && !e.Failed
+	if found && v.takenByPod(e.MAC) {
+		return s, true
+	}
+	line := fmt.Sprintf("ip neigh has no entry of %s dev %s", hop, p.Out)
+	if there {
+		line = fmt.Sprintf("ip neigh: %s dev %s %s", hop, p.Out, strings.TrimSpace(e.MAC+" "+e.State))
+	}
+	if v.alone() {
+		may, _, known := v.pod.Host.AnswersForOthers(v.dev, hop)
+		if !hop.Is4() {
+			may, _, known = v.pod.Host.ProxiesND(v.dev, hop)
+		}
+		switch {
+		case found && e.Static:
+			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
+				"the node sends packets for the pod by %s, and frames for that to %s, which is not the pod's address", hop, e.MAC),
+				line, fmt.Sprintf("ip link in the pod: %s has %s", v.dev, v.pod.Host.MAC(v.dev))), false
+		case !found && known && !may:
+			return with(v.cannot("the node sends packets for the pod by %s, which is not one of the pod's addresses on %s, and "+
+				"the pod does not answer for others", hop, v.dev), line), false
+		}
+	}
+	return with(unknown(v.segment, v.place, v.node.Name, "ip neigh show "+hop.String()+" dev "+p.Out,
+		"the node sends packets for the pod by %s, which is not one of the pod's addresses on %s: whether something else "+
+			"behind %s passes them on is not known", hop, v.dev, p.Out), line), false
+}
+
+// alone tells whether the pod's own interface is all that frames come to which the node sends for it.
+func (v *veth) alone() bool {
+	bridge := v.node.Host.Master(v.end)
+	return v.dev == v.pair && !slices.ContainsFunc(v.node.Host.Devs(), func(d string) bool {
+		return d != v.end && bridge != "" && v.node.Host.Master(d) == bridge
+	})
 }
 
 // besideInPod is another interface of the pod that has a link-layer address and is behind the same bridge: the pod

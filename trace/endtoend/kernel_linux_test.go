@@ -243,6 +243,8 @@ func TestInterfacesAgainstTheKernel(t *testing.T) { againstTheKernel(t, interfac
 
 func TestNeighboursAgainstTheKernel(t *testing.T) { againstTheKernel(t, neighbourFaults) }
 
+func TestGatewaysAgainstTheKernel(t *testing.T) { againstTheKernel(t, gatewayFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }

@@ -175,25 +175,27 @@ func lifeless(n *Node, dev, place string) (s report.Segment, dead bool) {
 }
 
 // direct are the kinds of interfaces that frames leave by as they are; "" is hardware.
-var direct = map[string]bool{"": true, "veth": true, "bond": true, "vlan": true, "bridge": true, "team": true}
+var direct = map[string]bool{
+	"": true, "veth": true, "bond": true, "vlan": true, "bridge": true, "team": true, "macvlan": true, "macvtap": true,
+}
 
 // direct judges a link without a tunnel: the next hop is the other node itself, or a router of which nothing is known.
 func (x *crossing) direct(place string) (s report.Segment, in string) {
 	const segment = report.SegmentNetwork
-	in = x.to.Host.DevOf(x.hop)
-	if dev := x.answered(in); dev != "" {
-		in = dev
-	}
-	if in == "" {
-		if x.to.Host.Addresses() == nil {
+	if in = x.comesBy(); in == "" {
+		local, known := x.to.Host.Local(x.hop)
+		switch {
+		case x.to.Host.Addresses() == nil || !known:
 			return unknown(segment, place, x.to.Name, "ip addr", "the addresses of %s were not read (%s)", x.to.Name,
 				snapshot.AddrFile), ""
+		case local:
+			return x.cameBy(place), ""
 		}
 		return unknown(segment, place, x.from.Name, x.traceroute(),
 			"the next hop %s by %s is not one of the addresses of %s: what is between the two cannot be read", x.hop, x.out,
 			x.to.Name), ""
 	}
-	if kind, known := x.to.Host.Kind(in); known && in != "lo" && !direct[kind] {
+	if kind, known := x.to.Host.Kind(in); known && !direct[kind] {
 		return unknown(segment, place, x.from.Name, "bridge fdb show br "+x.out,
 			"the next hop %s by %s is the address of %s of %s, of the kind %s: how frames come there is not known", x.hop, x.out,
 			in, x.to.Name, kind), ""
@@ -205,6 +207,47 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 		return s, in
 	}
 	return right(segment, place, "without a tunnel, by %s to %s (%s of %s)", x.out, x.hop, in, x.to.Name), in
+}
+
+// comesBy is the other node's interface that frames for the next hop come to: that which has the link-layer address they
+// go to, or that of the next hop's address. If that one is not on this link, as lo is not, it is the only one that is:
+// the kernel answers ARP for it there (arp_process in net/ipv4/arp.c). "" where that is not known.
+func (x *crossing) comesBy() string {
+	own := slices.DeleteFunc(x.to.Host.DevsOf(x.hop), func(d string) bool { return d == "lo" })
+	first := ""
+	if len(own) > 0 {
+		first = own[0]
+	}
+	if dev := x.answered(first); dev != "" {
+		return dev
+	}
+	if i := slices.IndexFunc(own, x.linked); i >= 0 {
+		return own[i]
+	}
+	if local, known := x.to.Host.Local(x.hop); !known || !local {
+		return first
+	}
+	var on []string
+	for _, dev := range x.to.Host.Devs() {
+		by := x.to.Host.Receiver(dev)
+		if kind, known := x.to.Host.Kind(dev); known && direct[kind] && x.linked(dev) && !slices.Contains(on, by) {
+			on = append(on, by)
+		}
+	}
+	switch {
+	case len(on) == 1:
+		return on[0]
+	case len(on) > 1:
+		return ""
+	}
+	return first
+}
+
+// cameBy is the segment of frames that come to the other node by an interface of which nothing is known.
+func (x *crossing) cameBy(place string) report.Segment {
+	return unknown(report.SegmentNetwork, place, x.from.Name, "ip neigh show "+x.hop.String()+" dev "+x.out,
+		"the next hop %s by %s is an address of %s, and not that of an interface on this link: by which of its interfaces "+
+			"packets come in is not known", x.hop, x.out, x.to.Name)
 }
 
 // answered is the other node's interface that has the link-layer address which frames for the next hop go to: the
@@ -232,6 +275,9 @@ func (x *crossing) answered(own string) string {
 // linked tells whether an interface of the other node is known to be on the link that the packet leaves by: the two are
 // the ends of a pair of veth, or have addresses in one subnet.
 func (x *crossing) linked(dev string) bool {
+	if dev == "lo" {
+		return false
+	}
 	ports := []string{x.out}
 	layers, _ := x.from.Host.Below(x.out)
 	for _, l := range layers {
@@ -271,6 +317,9 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	}
 	line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", x.hop, x.dev(), e.MAC, e.State)
 	switch {
+	case !there && !x.answers6(by):
+		return unknown(segment, place, x.to.Name, "ip -6 addr show dev "+by, "%s has no link-layer address of %s, and %s does "+
+			"not answer for it on %s, as that has no such address in use", x.from.Name, x.hop, x.to.Name, by), false
 	case !there: // the node asks now; a program of eBPF may answer in the other one's place
 		if why := silentToAll(x.to.Host, by, x.hop, x.from.Host, x.dev()); why != "" {
 			return unknown(segment, place, x.to.Name, "sysctl net.ipv4.conf."+by, "%s has no link-layer address of %s, and by "+
@@ -311,6 +360,16 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	return with(unknown(segment, place, x.from.Name, show,
 		"%s sends frames for %s to %s, and not to the address of %s: someone between the two has to pass them on",
 		x.from.Name, x.hop, e.MAC, x.to.Name), line, own), false
+}
+
+// answers6 tells whether the other node may answer where its neighbours ask for the next hop on an interface: of IPv6,
+// the kernel does for no address of another interface (ndisc_recv_ns in net/ipv6/ndisc.c).
+func (x *crossing) answers6(by string) bool {
+	to := x.to.Host
+	may, _, known := to.ProxiesND(by, x.hop)
+	return x.hop.Is4() || may || !known || slices.ContainsFunc(to.DevsOf(x.hop), func(d string) bool {
+		return to.On(d, by) && to.UsableOn(d, x.hop)
+	})
 }
 
 // endsAt tells whether the other node's interface of the next hop is certain to be the only one that gets the frames:

@@ -56,7 +56,33 @@ func podDev(pod, node *host.Network, a netip.Addr) (dev, pair, end string) {
 			return dev, pair, end
 		}
 	}
+	if pair, end = onlyPair(pod, node, a); end != "" {
+		return pod.Receiver(pair), pair, end
+	}
 	return pod.DevOf(a), "", ""
+}
+
+// onlyPair is the only pair of veth between a pod and its node where no interface for frames has an address of the pod:
+// it is on lo, or by a route. IP has packets to it come in by any.
+func onlyPair(pod, node *host.Network, a netip.Addr) (pair, end string) {
+	local, known := pod.Local(a)
+	elsewhere := slices.ContainsFunc(pod.DevsOf(a), func(d string) bool {
+		kind, known := pod.Kind(d)
+		return d != "lo" && (!known || kind != "dummy")
+	})
+	if !known || !local || elsewhere {
+		return "", ""
+	}
+	for _, d := range pod.Devs() {
+		switch of := pod.PeerIn(node, d); {
+		case of == "":
+		case end != "":
+			return "", ""
+		default:
+			pair, end = d, of
+		}
+	}
+	return pair, end
 }
 
 // pairBelow returns the pod's end of the pair of veth by which packets leave that a pod sends by an interface, and the

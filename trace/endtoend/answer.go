@@ -40,7 +40,7 @@ func (f *follower) answer() report.Segment {
 		}
 		v := &veth{
 			Connection: f.Connection, pod: pod, node: f.node, segment: segment, place: place, podPlace: place,
-			noRoute: EndToEndAnswerLost, largest: f.largest(), beside: besideOf(f.node, sent.Packet.Hop()),
+			noRoute: EndToEndAnswerLost, largest: f.largest(true), beside: besideOf(f.node, sent.Packet.Hop()),
 		}
 		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment {
 			way := *v
@@ -130,6 +130,7 @@ func (f *follower) answerLeaves(p *netfilter.Packet, out string) report.Segment 
 		return s
 	}
 	x := f.cross(f.node, f.Client, p, f.to.At.Port())
+	x.largest = f.largest(true)
 	s, in := x.judge(nodePlace(f.node.Name) + " to " + nodePlace(f.Client.Name))
 	if s.Verdict != report.SegmentRight {
 		s.Segment = report.SegmentAnswer
@@ -228,7 +229,7 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 	pod := f.Client.Pods[f.Pod].State
 	v := &veth{
 		Connection: f.Connection, pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name),
-		podPlace: place, noRoute: EndToEndAnswerLost, largest: f.largest(),
+		podPlace: place, noRoute: EndToEndAnswerLost, largest: f.largest(true),
 	}
 	if _, end := pairBelow(pod.Host, f.Client.Host, dev); end != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {

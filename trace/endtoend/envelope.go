@@ -186,13 +186,14 @@ func (x *crossing) tunnelSizes(place string, e *envelope, end netip.Addr, in str
 	if !known || r.Dev == "" {
 		return s, true
 	}
-	size, below := x.from.Host.MTU(x.out)+e.adds, x.from.Host.MTU(r.Dev)
+	mtu, below := x.from.Host.MTU(x.out), x.from.Host.MTU(r.Dev)
+	size := x.sends(mtu) + e.adds
 	if below != 0 && size > below {
 		s = with(unknown(report.SegmentNetwork, place, x.from.Name,
 			fmt.Sprintf("ping -c 3 -M do -s %d %s", below-headers(end), end),
 			"the packets of %s are up to %d bytes with its headers, and %s takes %d: whether larger ones come through "+
 				"in fragments is not known", e.name, size, r.Dev, below),
-			fmt.Sprintf("ip link on %s: %s mtu %d, %s mtu %d", x.from.Name, x.out, size-e.adds, r.Dev, below))
+			fmt.Sprintf("ip link on %s: %s mtu %d, %s mtu %d", x.from.Name, x.out, mtu, r.Dev, below))
 		s.Code = LinkMTUDiffers
 		return s, false
 	}
@@ -200,7 +201,7 @@ func (x *crossing) tunnelSizes(place string, e *envelope, end netip.Addr, in str
 		return s, true
 	}
 	by := *x
-	by.hop = end
+	by.hop, by.largest = end, size
 	return by.sizes(place, r.Dev, in)
 }
 

@@ -29,6 +29,7 @@ type crossing struct {
 	proto    uint8
 	port     uint16
 	of       *netfilter.Packet // the packet itself
+	largest  int               // how large the connection's packets may be; 0 where nothing limits them
 }
 
 // cross is a packet that has left one node for another one; port is that by which a question for its way is asked.
@@ -67,6 +68,7 @@ func (f *follower) network() report.Segment {
 	}
 	p := &f.end.Packet
 	x := f.cross(f.Client, f.node, p, p.DstPort)
+	x.largest = f.largest(false)
 	s, in := x.judge(place)
 	if s.Verdict == report.SegmentRight {
 		if hole, lost := f.clientHole(segment); lost {
@@ -382,7 +384,8 @@ func (x *crossing) endsAt(in string) bool {
 
 // sizes compares how large packets may be at both ends of a link.
 func (x *crossing) sizes(place, out, in string) (s report.Segment, ok bool) {
-	sent, taken := x.from.Host.MTU(out), x.to.Host.MTU(in)
+	mtu, taken := x.from.Host.MTU(out), x.to.Host.MTU(in)
+	sent := x.sends(mtu)
 	if sent == 0 || taken == 0 || sent <= taken {
 		return s, true
 	}
@@ -390,10 +393,19 @@ func (x *crossing) sizes(place, out, in string) (s report.Segment, ok bool) {
 		fmt.Sprintf("ping -c 3 -M do -s %d %s", sent-headers(x.hop), x.hop),
 		"%s sends packets of up to %d bytes, and %s takes %d: larger ones may be lost without a message", x.from.Name, sent,
 		x.to.Name, taken),
-		fmt.Sprintf("ip link on %s: %s mtu %d", x.from.Name, out, sent),
+		fmt.Sprintf("ip link on %s: %s mtu %d", x.from.Name, out, mtu),
 		fmt.Sprintf("ip link on %s: %s mtu %d", x.to.Name, in, taken))
 	s.Code = LinkMTUDiffers
 	return s, false
+}
+
+// sends is how large the connection's packets are that leave by an interface, which takes so many bytes. That rules
+// have made segments smaller says nothing of links behind that.
+func (x *crossing) sends(mtu int) int {
+	if x.largest <= 1 {
+		return mtu
+	}
+	return min(mtu, x.largest)
 }
 
 // headers are how many bytes of a packet of ping are no payload.

@@ -160,7 +160,7 @@ func (f *follower) toPod(place string) report.Segment {
 	const segment = report.SegmentEndpointNode
 	v := &veth{
 		Connection: f.Connection, pod: f.podState(), node: f.node, segment: segment, place: place,
-		podPlace: podPlace(f.to.Pod), noRoute: EndpointNodeNoRoute, largest: f.largest(),
+		podPlace: podPlace(f.to.Pod), noRoute: EndpointNodeNoRoute, largest: f.largest(false),
 	}
 	_, why := podOf(f.node, f.to.Pod)
 	s := byEveryWay(&f.arrival.end, func(p *netfilter.Packet) report.Segment {

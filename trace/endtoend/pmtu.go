@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -13,42 +14,92 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// largest is how large the connection's packets may be: of TCP each end announces the segments that it takes by its own
-// MTU (tcp_advertise_mss in net/ipv4/tcp_output.c), and the other one sends no larger ones; 0 where nothing limits
-// them.
-func (f *follower) largest() (size int) {
+// largest is how large the connection's packets may be, of the client or of the endpoint: of TCP each end sends none
+// that are larger than its own route takes, and the other one announces (tcp_advertise_mss in net/ipv4/tcp_output.c); 0
+// where nothing limits them.
+func (f *follower) largest(back bool) (size int) {
 	if f.end.Packet.Proto != netfilter.TCP {
 		return 0
 	}
-	if f.end.Packet.Clamped || f.arrival != nil && f.arrival.end.Packet.Clamped {
+	if f.clamped() {
 		return 1 // rules make them fit
 	}
-	sizes := []int{f.podMTU(f.to)}
-	if f.fromPod != nil {
-		sizes = append(sizes, f.Client.Pods[f.Pod].Host.MTU(f.fromPod.end.Packet.Out))
-	}
-	for _, of := range sizes {
-		if of > 0 && (size == 0 || of < size) {
-			size = of
+	for i, limits := range []func() (sends, takes int){f.clientLimits, f.endpointLimits} {
+		limit, takes := limits()
+		if (i == 0) == back {
+			limit = takes
+		}
+		if limit > 0 && (size == 0 || limit < size) {
+			size = limit
 		}
 	}
 	return size
 }
 
+// clamped tells whether a rule on the way of the request may make segments smaller.
+func (f *follower) clamped() bool {
+	return f.end.Packet.Clamped || slices.ContainsFunc([]*passed{f.fromPod, f.arrival, f.inPod}, func(p *passed) bool {
+		return p != nil && p.end.Packet.Clamped
+	})
+}
+
+// clientLimits are how large packets may be that the client's pod sends, and those that it announces to take; 0 where
+// that is not known.
+func (f *follower) clientLimits() (sends, takes int) {
+	if f.fromPod == nil {
+		return 0, 0
+	}
+	return limitsOf(f.Client.Pods[f.Pod].Host, &f.fromPod.end.Packet)
+}
+
+// endpointLimits are clientLimits of the endpoint's pod.
+func (f *follower) endpointLimits() (sends, takes int) {
+	pod := f.podOf(f.to)
+	if pod == nil {
+		return 0, 0
+	}
+	p := netfilter.Packet{Src: f.to.At.Addr(), Dst: f.end.Packet.Src, Out: pod.Host.DevOf(f.to.At.Addr())}
+	if l := pod.Host.Lookup(host.Query{Dst: p.Dst, Src: p.Src, AnyMark: true, AnyUID: true}); l.Known && l.Dev != "" {
+		p.Out = l.Dev
+	}
+	return limitsOf(pod.Host, &p)
+}
+
+// limitsOf are how large packets may be that an end sends, and those that it announces to take: as large, unless its
+// route has another size of segments.
+func limitsOf(h *host.Network, p *netfilter.Packet) (sends, takes int) {
+	const tcp = 20
+	sends, _ = limitOf(h, "", p, "")
+	if !h.LimitsRoutes() {
+		return sends, sends
+	}
+	l := h.Lookup(host.Query{Dst: p.Dst, Src: p.Src, AnyMark: true, AnyUID: true})
+	if mss := l.By.AdvMSS(); l.Known && mss > 0 {
+		return sends, mss + tcp + ipHeader(p.Dst)
+	}
+	return sends, sends
+}
+
 // podMTU is the MTU of an endpoint's pod; 0 where it was not read.
 func (c *Connection) podMTU(e *Endpoint) int {
+	p := c.podOf(e)
+	if p == nil {
+		return 0
+	}
+	return p.Host.MTU(p.Host.DevOf(e.At.Addr()))
+}
+
+// podOf is what was read of an endpoint's pod; nil where nothing was.
+func (c *Connection) podOf(e *Endpoint) *Pod {
 	n := c.Nodes[e.Node]
 	if e.Node == c.Client.Name {
 		n = c.Client
 	}
 	if n == nil {
-		return 0
+		return nil
 	}
 	p, _ := podOf(n, e.Pod)
-	if p == nil {
-		return 0
-	}
-	return p.Host.MTU(p.Host.DevOf(e.At.Addr()))
+	return p
 }
 
 // largestOfAny is how large packets may be that the client's pod sends to any endpoint; 0 where nothing limits them.
@@ -161,8 +212,8 @@ func (f *follower) endpointStop() []stop {
 
 // sends is how large packets of the connection may be, with what shows that; 0 where that is not known, or nothing
 // stands against any size. Outside of the cluster nobody is asked.
-func (f *follower) sends() (size int, lines []string) {
-	if size = f.largest(); size <= 1 {
+func (f *follower) sends(back bool) (size int, lines []string) {
+	if size = f.largest(back); size <= 1 {
 		return 0, nil
 	}
 	if f.Outside {
@@ -185,7 +236,7 @@ func (f *follower) firstWalk() *passed {
 
 // fromClient is how large the client's packets may be that leave its node, with how large the node takes them.
 func (f *follower) fromClient() (size, limit int, lines []string) {
-	size, lines = f.sends()
+	size, lines = f.sends(false)
 	if size > 0 && f.fromPod != nil {
 		most, _ := limitOf(f.Client.Pods[f.Pod].Host, "", &f.fromPod.end.Packet, "")
 		size = min(size, cmp.Or(most, size))
@@ -226,7 +277,7 @@ func (f *follower) endpointHole() (s report.Segment, lost bool) {
 // announces the segments that it takes by its own MTU. back is the answer as it leaves the endpoint's node; last, as it
 // leaves the client's, nil where it is not there yet.
 func (f *follower) blackHole(back, last *netfilter.Packet) (s report.Segment, lost bool) {
-	size, lines := f.sends()
+	size, lines := f.sends(true)
 	if size == 0 {
 		return s, false
 	}

@@ -36,7 +36,7 @@ func TestRecordedTopologies(t *testing.T) {
 	const dir = "../../testdata/endtoend/topologies"
 	known := map[string]bool{}
 	all := slices.Concat(faults, moreFaults, podFaults, vxlanFaults, cniFaults, tunnelFaults, furtherFaults,
-		linkFaults, packetFaults, neighbourFaults, interfaceFaults, gatewayFaults)
+		linkFaults, packetFaults, neighbourFaults, interfaceFaults, gatewayFaults, sizeFaults)
 	for i := range all {
 		c := &all[i]
 		if notRecorded[c.name] || c.only6 {

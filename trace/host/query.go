@@ -104,6 +104,15 @@ func (d Decision) MTU() int {
 	return d.entry.mtu
 }
 
+// AdvMSS returns the size of the segments that TCP announces by the route; 0 where that follows from the largest packet
+// (dst_metric_advmss in include/net/dst.h).
+func (d Decision) AdvMSS() int {
+	if d.entry == nil {
+		return 0
+	}
+	return d.entry.advMSS
+}
+
 // HopLimit returns the TTL or hop limit of packets that the network namespace itself sends by the route; 0 where it has
 // none of its own, and the setting counts (ip4_dst_hoplimit in net/ipv4/route.c, ip6_dst_hoplimit in
 // net/ipv6/output_core.c).

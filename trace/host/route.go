@@ -33,6 +33,7 @@ type entry struct {
 	scope   uint8
 	prefSrc netip.Addr
 	mtu     int // the largest packet that the route takes; 0: it has none of its own
+	advMSS  int // the segments that TCP announces by it; 0: as the largest packet allows
 	// hopLimit is the TTL or hop limit of packets that the namespace itself sends; 0: the route has none of its own.
 	hopLimit int
 	hops     []Hop  // those that are used; none for a route that refuses
@@ -335,5 +336,5 @@ func (n *Network) ByGateway(a netip.Addr) bool {
 	return false
 }
 
-// LimitsRoutes tells whether any route has a largest packet of its own.
+// LimitsRoutes tells whether any route has a largest packet or segment of its own.
 func (n *Network) LimitsRoutes() bool { return n.limits }

@@ -31,6 +31,7 @@ type ipRoute struct {
 	Nexthops []ipNext        `json:"nexthops"`
 	Metrics  []struct {
 		MTU      int `json:"mtu"`
+		AdvMSS   int `json:"advmss"`
 		HopLimit int `json:"hoplimit"`
 	} `json:"metrics"`
 	ipNext
@@ -110,7 +111,7 @@ func (n *Network) readRoutes(data []byte, fam int) error {
 			tables[f][name] = t
 		}
 		e[0].table = name
-		n.limits = n.limits || e[0].mtu > 0
+		n.limits = n.limits || e[0].mtu > 0 || e[0].advMSS > 0
 		t.at[prefix] = append(t.at[prefix], e...)
 	}
 	if count[fam] == 0 && count[1-fam] > 0 {
@@ -245,6 +246,7 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	}
 	for i := range r.Metrics {
 		e.mtu = max(e.mtu, r.Metrics[i].MTU)
+		e.advMSS = max(e.advMSS, r.Metrics[i].AdvMSS)
 		e.hopLimit = max(e.hopLimit, r.Metrics[i].HopLimit)
 	}
 	if e.nhid = r.unresolved(); e.nhid != 0 {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -49,14 +50,14 @@ func (f *follower) answer() report.Segment {
 				s.Message = theAnswer + s.Message
 				return s
 			}
-			return f.answerAtNode(cmp.Or(in, by), p.Out, p)
+			return f.answerAtNode(cmp.Or(in, by), p)
 		})
 	}
 	if f.arrival.end.End != netfilter.Delivered {
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
 			"the pod's return route was not read")
 	}
-	return f.answerAtNode(by, "", nil)
+	return f.answerAtNode(by, nil)
 }
 
 // otherSource tells whether a datagram that answers comes from another address than the one that was asked, so that no
@@ -91,10 +92,9 @@ func (f *follower) otherSource() (s report.Segment, other bool) {
 	return with(s, "ss: "+socketText(x)), true
 }
 
-// answerAtNode judges the answer from the endpoint's node on, to which it comes by an interface. out is that by which
-// the endpoint's pod has sent it; "" where it has the node's network namespace. was is the answer as the pod has sent
-// it.
-func (f *follower) answerAtNode(by, out string, was *netfilter.Packet) report.Segment {
+// answerAtNode judges the answer from the endpoint's node on, to which it comes by an interface. was is the answer as
+// the pod has sent it; nil where that has the node's network namespace.
+func (f *follower) answerAtNode(by string, was *netfilter.Packet) report.Segment {
 	if !f.sameNode() {
 		a := f.arrival
 		place := nodePlace(f.node.Name)
@@ -108,21 +108,18 @@ func (f *follower) answerAtNode(by, out string, was *netfilter.Packet) report.Se
 		if bad = f.goesOn(f.node.State, a, by, &sent); bad != nil {
 			return f.lostAt(bad, f.node.State, place)
 		}
-		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment { return f.answerLeaves(p, out) })
+		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment { return f.answerLeaves(p, was) })
 	}
 	in := ""
 	if f.end.End != netfilter.Delivered {
 		in = by
 	}
-	if s, lost := f.answerHops(out); lost {
-		return s
-	}
 	return f.backAtClient(in, nil, was)
 }
 
-// answerLeaves judges the answer from where it leaves the endpoint's node on. out is the interface by which the
-// endpoint sends it; "" for that of the node.
-func (f *follower) answerLeaves(p *netfilter.Packet, out string) report.Segment {
+// answerLeaves judges the answer from where it leaves the endpoint's node on. was is the answer as the endpoint's pod
+// has sent it; nil where that has the node's network namespace.
+func (f *follower) answerLeaves(p, was *netfilter.Packet) report.Segment {
 	if s, lost := f.otherWay(p); lost {
 		return s
 	}
@@ -137,11 +134,8 @@ func (f *follower) answerLeaves(p *netfilter.Packet, out string) report.Segment 
 		s.Message = theAnswer + s.Message
 		return s
 	}
-	if s, lost := f.answerHops(cmp.Or(out, p.Out)); lost {
-		return s
-	}
 	f.carried = x.carried(in)
-	return f.backAtClient(in, p, p)
+	return f.backAtClient(in, p, was)
 }
 
 // keptAnswer is what stands against an answer that a namespace gives to its own sockets, which know nothing of the
@@ -180,8 +174,8 @@ func (f *follower) lostAt(t *trouble, s *nodestate.State, place string) report.S
 const theAnswer = "the answer: "
 
 // backAtClient walks the answer through the client's node, which it comes to by in, and into the client's pod. back is
-// the answer as it has left the endpoint's node, if that is another one; was is that, or as it has left the endpoint's
-// pod.
+// the answer as it has left the endpoint's node, if that is another one; was as it has left the endpoint's pod, if that
+// has its own network namespace.
 func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.Segment {
 	const segment = report.SegmentAnswer
 	first := f.firstWalk()
@@ -189,7 +183,7 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 	if f.Start.Hook == netfilter.Output {
 		want = netfilter.Delivered
 	}
-	first.answers = netfilter.Options{Enters: in != "", Bound: f.device(), Was: was, Mark: f.carried}
+	first.answers = netfilter.Options{Enters: in != "", Bound: f.device(), Was: cmp.Or(back, was), Mark: f.carried}
 	res := first.walker.Answer(f.Start, f.end, in, first.answers)
 	sent, bad := f.passes(f.Client.State, f.Start.Packet.Family, &res, answered(first, want))
 	if want == netfilter.Sent {
@@ -202,6 +196,13 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 	}
 	if bad != nil {
 		return f.lostAt(bad, f.Client.State, nodePlace(f.Client.Name))
+	}
+	if by := slices.DeleteFunc([]*netfilter.Packet{was, back, &sent.Packet}, func(p *netfilter.Packet) bool {
+		return p == nil
+	}); len(by) > 1 {
+		if s, lost := f.answerHops(by...); lost {
+			return s
+		}
 	}
 	off := forwardingOff(f.Client.State, in, sent.Packet.Dst.Is4())
 	if off != "" && want == netfilter.Sent && !f.sameNode() {

@@ -35,13 +35,25 @@ func hopsOf(s *nodestate.State, p sent) (hops int, by string, ok bool) {
 	return hops, key + "=" + value, there && err == nil && hops > 0
 }
 
-// outOfHops is the segment of a packet that is discarded by the last of so many nodes which have to forward it
-// (ip_forward in net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c).
+// outOfHops is the segment of a packet that is discarded by a node which has to forward it
+// (ip_forward in net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c). by has it as it leaves the sender, and
+// each node that forwards it, with what rules there make of its TTL.
 func outOfHops(
-	code, segment, place, what, sender string, s *nodestate.State, p sent, forwards int,
+	code, segment, place, what, sender string, s *nodestate.State, p sent, by ...*netfilter.Packet,
 ) (seg report.Segment, lost bool) {
-	hops, by, ok := hopsOf(s, p)
-	if !ok || hops > forwards {
+	hops, from, ok := hopsOf(s, p)
+	if !ok {
+		return seg, false
+	}
+	left := by[0].Raised.Behind.Of(hops)
+	for _, node := range by[1:] {
+		if left = node.Raised.Before.Of(left); left <= 1 {
+			lost = true
+			break
+		}
+		left = node.Raised.Behind.Of(left - 1)
+	}
+	if !lost {
 		return seg, false
 	}
 	field := "hop limit"
@@ -49,12 +61,12 @@ func outOfHops(
 		field = "TTL"
 	}
 	counted := "a node on the path forwards them"
-	if forwards > 1 {
+	if len(by) > 2 {
 		counted = "two nodes on the path forward them"
 	}
 	seg = wrong(code, segment, place, "a setting of the kernel", "%s: %s sends packets with a %s of %d, and %s", what,
 		sender, field, hops, counted)
-	return with(seg, by+" ("+sender+")"), true
+	return with(seg, from+" ("+sender+")"), true
 }
 
 // request is the client's packet as it leaves the client, by an interface: the rules of its own node come behind that.
@@ -67,51 +79,50 @@ func (f *follower) firstHop(place string) (s report.Segment, lost bool) {
 	if f.fromPod == nil {
 		return s, false
 	}
+	from := &f.fromPod.end.Packet
 	return outOfHops(EndpointNodeDrops, report.SegmentNetwork, place, "the client's packets are not forwarded",
-		podPlace(f.Pod), f.Client.Pods[f.Pod].State, f.request(f.fromPod.end.Packet.Out), 1)
+		podPlace(f.Pod), f.Client.Pods[f.Pod].State, f.request(from.Out), from, &f.end.Packet)
 }
 
 // requestHops judges the hops of the client's packets where the endpoint's node forwards them, or the client's own to
 // another interface: a bridge takes none.
 func (f *follower) requestHops(place string) (s report.Segment, lost bool) {
 	const what = "the client's packets are not forwarded"
-	forwards := 1
 	if f.sameNode() && f.end.Packet.Out == f.Start.Packet.In {
 		return s, false
 	}
+	by := []*netfilter.Packet{&f.end.Packet}
+	if !f.sameNode() {
+		by = append(by, &f.arrival.end.Packet)
+	}
 	if f.fromPod != nil {
-		if !f.sameNode() {
-			forwards++ // the client's node
-		}
+		from := &f.fromPod.end.Packet
 		return outOfHops(EndpointNodeDrops, report.SegmentEndpointNode, place, what, podPlace(f.Pod),
-			f.Client.Pods[f.Pod].State, f.request(f.fromPod.end.Packet.Out), forwards)
+			f.Client.Pods[f.Pod].State, f.request(from.Out), append([]*netfilter.Packet{from}, by...)...)
 	}
 	if f.Outside || f.Pod != "" || f.sameNode() {
 		return s, false
 	}
 	return outOfHops(EndpointNodeDrops, report.SegmentEndpointNode, place, what, nodePlace(f.Client.Name),
-		f.Client.State, f.request(f.end.Packet.Out), forwards)
+		f.Client.State, f.request(f.end.Packet.Out), by...)
 }
 
-// answerHops judges the hops of the answer where the client's node is the last that forwards it. out is the interface
-// by which the endpoint sends it.
-func (f *follower) answerHops(out string) (s report.Segment, lost bool) {
-	from, sender, forwards := f.node.State, nodePlace(f.node.Name), 1
+// answerHops judges the hops of the answer where the client's node is the last that forwards it. by has it as it leaves
+// the endpoint's pod, if that has its own network namespace, and each node.
+func (f *follower) answerHops(by ...*netfilter.Packet) (s report.Segment, lost bool) {
+	from, sender := f.node.State, nodePlace(f.node.Name)
 	switch {
 	case f.sameNode() && f.end.Packet.Out == f.Start.Packet.In, f.Start.Hook != netfilter.Prerouting:
 		return s, false
 	case f.inPod != nil:
 		from, sender = f.podState(), podPlace(f.to.Pod)
-		if !f.sameNode() {
-			forwards++ // the endpoint's node
-		}
 	case f.sameNode():
 		return s, false
 	}
 	place := nodePlace(f.Client.Name)
-	if forwards > 1 {
+	if len(by) > 2 {
 		place = nodePlace(f.node.Name) + " to " + place
 	}
 	return outOfHops(EndToEndAnswerLost, report.SegmentAnswer, place, "the answer is not forwarded", sender, from,
-		sent{out, f.end.Packet.Dst, f.end.Packet.Src}, forwards)
+		sent{by[0].Out, f.end.Packet.Dst, f.end.Packet.Src}, by...)
 }

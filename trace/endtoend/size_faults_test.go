@@ -24,7 +24,7 @@ func silentUplinks(do ...string) []string {
 }
 
 // sizeFaults are of how large packets are which the ends send, by their links, their routes, and what each tells the
-// other one.
+// other one; and of how many nodes may forward them.
 var sizeFaults = []fault{
 	trap("pods are smaller than links that differ", append(slices.Clip(smallPods), "node2 ip link set eth0 mtu 1400")...),
 	trap("pods are smaller than links that differ for answers", append(slices.Clip(smallPods),
@@ -55,4 +55,26 @@ var sizeFaults = []fault{
 		"endpoint iptables-nft -t mangle -A POSTROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1200",
 		"endpoint iptables-nft -t mangle -A PREROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1200",
 	)...),
+	trap("the client's pod raises a TTL of 1", "client sysctl -qw net.ipv4.ip_default_ttl=1",
+		"client iptables-nft -t mangle -A POSTROUTING -j TTL --ttl-set 64"),
+	trap("the client's pod raises a TTL of 1 by nftables", "client sysctl -qw net.ipv4.ip_default_ttl=1",
+		"client nft add table ip m", "client nft add chain ip m p '{' type filter hook output priority 0 ';' '}'",
+		"client nft add rule ip m p ip ttl set 64"),
+	trap("the client's node raises a TTL of 2 as it sends", "client sysctl -qw net.ipv4.ip_default_ttl=2",
+		"node1 iptables-nft -t mangle -A POSTROUTING -o eth0 -j TTL --ttl-set 64"),
+	trap("the client's node raises a TTL of 1 before it forwards", "client sysctl -qw net.ipv4.ip_default_ttl=1",
+		"node1 iptables-nft -t mangle -A PREROUTING -i cni0 -j TTL --ttl-inc 9"),
+	trap("the endpoint's node raises a TTL of 1 of answers", "endpoint sysctl -qw net.ipv4.ip_default_ttl=1",
+		"node2 iptables-nft -t mangle -A PREROUTING -i cni0 -j TTL --ttl-set 64"),
+	trap("the client's node raises a TTL of 2 of answers", "endpoint sysctl -qw net.ipv4.ip_default_ttl=2",
+		"node1 iptables-nft -t mangle -A PREROUTING -i eth0 -j TTL --ttl-set 64"),
+	lostAt("the client's node raises a TTL of 1 behind where it forwards", report.SegmentNetwork,
+		endtoend.EndpointNodeDrops, "client sysctl -qw net.ipv4.ip_default_ttl=1",
+		"node1 iptables-nft -t mangle -A POSTROUTING -o eth0 -j TTL --ttl-set 64"),
+	lostAt("the client's node raises a TTL by too little", report.SegmentEndpointNode,
+		endtoend.EndpointNodeDrops, "client sysctl -qw net.ipv4.ip_default_ttl=1",
+		"node1 iptables-nft -t mangle -A PREROUTING -i cni0 -j TTL --ttl-inc 1"),
+	lostAnswer("the client's node raises a TTL of 2 of answers behind where it forwards",
+		"endpoint sysctl -qw net.ipv4.ip_default_ttl=2",
+		"node1 iptables-nft -t mangle -A POSTROUTING -o cni0 -j TTL --ttl-set 64"),
 }

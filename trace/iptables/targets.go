@@ -4,6 +4,7 @@ package iptables
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -124,12 +125,13 @@ func hopLimit(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
 		return nil, false
 	}
 	arg, _ := opts[0].arg()
-	n, ok := number(arg)
-	switch opts[0].name {
-	case "--ttl-set", "--hl-set":
-		return nil, ok && n >= op.EnoughHops
-	case "--ttl-inc", "--hl-inc":
-		return nil, ok
+	n, err := strconv.ParseUint(arg, 0, 8)
+	switch name := opts[0].name; {
+	case err != nil:
+	case (name == "--ttl-set" || name == "--hl-set") && n >= op.EnoughHops:
+		return op.SetHops(uint8(n)), true
+	case name == "--ttl-inc", name == "--hl-inc":
+		return op.AddHops(uint8(n)), true
 	}
 	return nil, false
 }

@@ -3,6 +3,7 @@
 package netfilter
 
 import (
+	"math"
 	"net/netip"
 	"strings"
 
@@ -103,6 +104,8 @@ type Packet struct {
 	TOS       uint8  // TOS byte, or traffic class, without ECN: 0 unless a rule or a tunnel has set it
 	AnyTOS    bool   // a rule has changed the TOS to a value that is not followed
 	Clamped   bool   // a rule may have made the segments that the other end sends smaller (TCPMSS)
+	// Raised is what rules make of its TTL or hop limit in this network namespace: before it is forwarded, and behind that.
+	Raised struct{ Before, Behind Hops }
 
 	route routed // the route that the packet has since it was looked up last
 
@@ -128,6 +131,17 @@ type Packet struct {
 	// into, each followed by ' '; a name behind '!' is one that it was taken out of, one behind "set:" a set that was
 	// changed.
 	Recent string
+}
+
+// Hops is a change of a TTL or hop limit: to one, where Set is more than 0, and then by so much.
+type Hops struct{ Set, More uint8 }
+
+// Of returns what becomes of a TTL or hop limit.
+func (h Hops) Of(hops int) int {
+	if h.Set > 0 {
+		hops = int(h.Set)
+	}
+	return min(hops+int(h.More), math.MaxUint8)
 }
 
 // Hop returns whom the packet is sent to on the link: the gateway of its route, or its destination.

@@ -3,6 +3,8 @@
 package nftables
 
 import (
+	"math"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
@@ -134,7 +136,12 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 		return true
 	case kind == "payload" && (field == "ttl" || field == "hoplimit"):
 		n, isNumber := m.Value.(syntax.Number)
-		return isNumber && n >= op.EnoughHops
+		if !isNumber || n < op.EnoughHops || n > math.MaxUint8 {
+			return false
+		}
+		b.acted = true
+		b.add(op.SetHops(uint8(n)))
+		return true
 	}
 	return false
 }

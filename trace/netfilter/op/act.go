@@ -2,7 +2,11 @@
 
 package op
 
-import "github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+import (
+	"math"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+)
 
 // EnoughHops is a TTL, or hop limit, that gets a packet to any endpoint of a cluster, be there tunnels and some routers
 // on its way. One that a rule sets, and that is smaller, may end it there.
@@ -57,6 +61,29 @@ func (j *Jump) Resolve(c *netfilter.Chain) { j.to = c }
 
 // Clamp is of rules that lower the size of the segments that the other end may send (net/netfilter/xt_TCPMSS.c).
 var Clamp = Action(func(c *netfilter.Context) { c.Packet.Clamped = true })
+
+// SetHops is of rules that give the packet a TTL, or hop limit, that is enough (ttl_tg in net/netfilter/xt_HL.c).
+func SetHops(n uint8) Action {
+	return func(c *netfilter.Context) { *raised(c) = netfilter.Hops{Set: n} }
+}
+
+// AddHops is of rules that add to it: 255 is the most.
+func AddHops(n uint8) Action {
+	return func(c *netfilter.Context) {
+		h := raised(c)
+		h.More += min(n, math.MaxUint8-h.More)
+	}
+}
+
+// raised is what is changed at a hook: the TTL of what is forwarded is asked for between PREROUTING and FORWARD
+// (ip_forward in net/ipv4/ip_forward.c, ip6_forward in net/ipv6/ip6_output.c).
+func raised(c *netfilter.Context) *netfilter.Hops {
+	switch c.Hook {
+	case netfilter.Prerouting, netfilter.Ingress, netfilter.BridgePrerouting, netfilter.BridgeInput:
+		return &c.Packet.Raised.Before
+	}
+	return &c.Packet.Raised.Behind
+}
 
 // ChangeTOS is of rules that change the TOS byte, or the traffic class, to a value that is not followed: rules and
 // routes that ask for one are uncertain behind it.

@@ -132,6 +132,8 @@ func (n *Network) NoProxy(dev string, ip, asker netip.Addr) (why string, by Deci
 	switch {
 	case !l.Known:
 		return "", by
+	case l.Type == RouteNone:
+		return "there is no usable route to " + ip.String() + " for what comes in by " + dev, l.By
 	case l.Unusable():
 		return "no usable route to " + ip.String() + " for what comes in by " + dev + routeText(&l), l.By
 	case l.Type == RouteUnicast && l.Dev == dev && !n.answersByPVLAN(dev):

@@ -107,6 +107,8 @@ var furtherFaults = []fault{
 	unknownAt("the endpoint's node takes the connection itself", report.SegmentEndpointNode,
 		"node2 iptables-nft -t nat -I PREROUTING -d 10.244.2.9 -p tcp --dport 8080 -j REDIRECT --to-ports 81").
 		saying("nat PREROUTING rule 1 translates"),
+	trap("a policy of IPsec allows without transforming",
+		"node2 ip xfrm policy add dir fwd src 10.244.1.0/24 dst 10.244.2.0/24 action allow"),
 	unknownAt("IPsec blocks by default what comes into the endpoint's pod", report.SegmentEndpointPod,
 		"endpoint ip xfrm policy setdefault in block").saying("default policy: in block").
 		repairedBy("endpoint ip xfrm policy setdefault in accept"),

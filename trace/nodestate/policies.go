@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,8 @@ type policy struct {
 	mark     uint32
 	mask     uint32
 	dir      string // "out", "fwd", "in"; "" for one of a socket, or of an interface of IPsec
+	// acts: it transforms packets, or blocks them.
+	acts bool
 	// others: it is what happens to packets that no policy selects (xfrm_lookup_with_ifid and __xfrm_policy_check in
 	// net/xfrm/xfrm_policy.c).
 	others bool
@@ -123,7 +126,10 @@ func (p *policy) add(words []string) {
 		if len(words) > 1 && p.dir == "" {
 			p.dir = words[1]
 			p.text = short(p.text + " " + strings.Join(words, " "))
+			p.acts = p.acts || slices.Contains(words, "action")
 		}
+	case "tmpl":
+		p.acts = true
 	case "socket":
 		p.dir = "socket"
 	case "if_id":
@@ -145,7 +151,7 @@ func (p *policy) applies(x *netfilter.Packet) op.Truth {
 	if p.others {
 		return op.Yes
 	}
-	if p.src.Addr().Is4() != (x.Family == netfilter.IPv4) || p.proto != 0 && p.proto != x.Proto ||
+	if !p.acts || p.src.Addr().Is4() != (x.Family == netfilter.IPv4) || p.proto != 0 && p.proto != x.Proto ||
 		x.Mark&p.mask != p.mark {
 		return op.No
 	}

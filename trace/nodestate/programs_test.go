@@ -98,6 +98,12 @@ func TestPolicies(t *testing.T) {
 src 10.245.0.0/16 dst 10.244.0.0/16 
 	dir fwd priority 375423 ptype main 
 	mark 0xd00/0xf00 
+	tmpl src 10.77.0.12 dst 10.77.0.11
+		proto esp reqid 1 mode tunnel
+src 10.246.0.0/16 dst 10.244.0.0/16 
+	dir fwd priority 1 ptype main 
+src 10.247.0.0/16 dst 10.244.0.0/16 
+	dir fwd action block priority 1 ptype main 
 src 0.0.0.0/0 dst 0.0.0.0/0 
 	socket in priority 0 ptype main 
 src 0.0.0.0/0 dst 0.0.0.0/0 
@@ -120,6 +126,11 @@ src 0.0.0.0/0 dst 0.0.0.0/0
 	} {
 		if got := met(tables, p); got != want {
 			t.Errorf("%v: got %q, want %q", p.Dst, got, want)
+		}
+	}
+	for src, want := range map[string]string{"10.246.0.1": "", "10.247.0.1": "xfrm fwd at FORWARD []"} { // the first allows
+		if got := met(tables, packet(src, "10.244.0.1", netfilter.TCP, 0)); got != want {
+			t.Errorf("%s: got %q, want %q", src, got, want)
 		}
 	}
 	// They are asked with the addresses that packets came with, and with those that they leave with.

@@ -22,6 +22,10 @@ func (f *follower) answer() report.Segment {
 		return unknown(segment, "", f.to.Node, "conntrack -L", "it is not known how the request comes to the "+
 			"endpoint's node")
 	}
+	if !f.arrival.start.Packet.Src.IsValid() {
+		return unknown(segment, nodePlace(f.Client.Name), f.Client.Name, "conntrack -L",
+			"the client's node gives the request one of several source addresses: to which the answer goes is not known")
+	}
 	if s, other := f.otherSource(); other {
 		return s
 	}

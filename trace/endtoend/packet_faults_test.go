@@ -33,6 +33,9 @@ var packetFaults = []fault{
 	unknownAt("the pod's route has another source", report.SegmentAnswer,
 		"endpoint ip addr add 10.244.2.100/32 dev lo",
 		"endpoint ip route replace default via 10.244.2.1 src 10.244.2.100").overUDP().saying("10.244.2.100"),
+	unknownAt("the client's node gives requests one of several sources", report.SegmentAnswer,
+		"node1 iptables-nft -t nat -A POSTROUTING -d 10.244.2.9 -j SNAT --to-source 10.244.1.200-10.244.1.203").
+		passing().saying("one of several source addresses"),
 	lostAt("all ports for sockets of the client are reserved", report.SegmentClientPod, endtoend.PodDrops,
 		fewPorts, "client echo 2000-2003 > /proc/sys/net/ipv4/ip_local_reserved_ports").
 		saying("ip_local_reserved_ports=2000-2003").inBoth().

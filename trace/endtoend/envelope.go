@@ -121,7 +121,7 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 		return arrival, by.byRouter(place, end), false
 	}
 	arrival = arriving(sent, in)
-	if arrival.In, s, ok = x.received(place, in); !ok {
+	if arrival.In, s, ok = by.received(place, in); !ok {
 		return arrival, s, false
 	}
 	res := x.Walker(x.to.State).Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: arrival},
@@ -137,6 +137,9 @@ func (x *crossing) outerBy(place string, e *envelope, end netip.Addr, sent *netf
 	}
 	if near { // what keeps packets from being taken, as rp_filter, may keep requests of ARP from being answered
 		if s, ok := by.neighbour(place, in); !ok {
+			return arrival, s, false
+		}
+		if s, ok := by.bridged(place, in); !ok {
 			return arrival, s, false
 		}
 	}

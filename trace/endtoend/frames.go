@@ -75,7 +75,7 @@ func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok 
 				"the node sends frames for the pod to %s, the address of the pod's %s behind the same bridge, and the path is "+
 					"judged for %s", e.MAC, dev, v.dev), line, own), false
 		}
-		if e.State == "PERMANENT" {
+		if e.Static {
 			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
 				"the node sends frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
 		}

@@ -245,6 +245,8 @@ func TestNeighboursAgainstTheKernel(t *testing.T) { againstTheKernel(t, neighbou
 
 func TestGatewaysAgainstTheKernel(t *testing.T) { againstTheKernel(t, gatewayFaults) }
 
+func TestUplinksAgainstTheKernel(t *testing.T) { againstTheKernel(t, uplinkFaults) }
+
 func TestSizesAgainstTheKernel(t *testing.T) { againstTheKernel(t, sizeFaults) }
 
 func TestCNIAgainstTheKernel(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -97,27 +96,6 @@ func (x *crossing) judge(place string) (s report.Segment, in string) {
 	return s, by
 }
 
-// received returns the interface that IP of the other node has packets come in by whose frames come to another one, and
-// whether both are up: a port of a bridge that is down is disabled (br_stp_disable_bridge in net/bridge/br_stp_if.c),
-// and takes nothing (br_handle_frame in net/bridge/br_input.c).
-func (x *crossing) received(place, in string) (by string, s report.Segment, ok bool) {
-	if s, dead := lifeless(x.to, in, place); dead {
-		return "", s, false
-	}
-	if by = x.to.Host.Receiver(in); by == in {
-		return by, s, true
-	}
-	if s, dead := lifeless(x.to, by, place); dead {
-		return "", s, false
-	}
-	if state := x.to.Host.PortState(by, in); state != "" {
-		return "", with(wrong(InterfaceDown, report.SegmentNetwork, place, "whoever set the port's state",
-			"the bridge %s of %s takes nothing that comes to its port %s", by, x.to.Name, in),
-			fmt.Sprintf("ip -d link on %s: %s master %s state %s", x.to.Name, in, by, state)), false
-	}
-	return by, s, true
-}
-
 // link is judge without what the other node's interface belongs to: in is that which frames come to.
 func (x *crossing) link(place string) (s report.Segment, in string) {
 	const segment = report.SegmentNetwork
@@ -160,22 +138,6 @@ func (x *crossing) tunnelPort() string {
 	return port
 }
 
-// lifeless is the segment of a link of which one end neither sends nor takes anything: it is down (__dev_queue_xmit and
-// __netif_receive_skb_core in net/core/dev.c), or has no carrier.
-func lifeless(n *Node, dev, place string) (s report.Segment, dead bool) {
-	if up, known := n.Host.Up(dev); known && !up {
-		s = with(wrong(InterfaceDown, report.SegmentNetwork, place, "whoever set it down", "%s of %s is down", dev, n.Name),
-			"ip link on "+n.Name+": "+dev+" is not UP")
-	} else if n.Host.NoCarrier(dev) {
-		s = with(wrong(NoCarrier, report.SegmentNetwork, place, "the network", "%s of %s has no carrier", dev, n.Name),
-			"ip link: "+dev+" is UP and has NO-CARRIER")
-	} else {
-		return s, false
-	}
-	s.Node = n.Name
-	return s, true
-}
-
 // direct are the kinds of interfaces that frames leave by as they are; "" is hardware.
 var direct = map[string]bool{
 	"": true, "veth": true, "bond": true, "vlan": true, "bridge": true, "team": true, "macvlan": true, "macvtap": true,
@@ -205,94 +167,13 @@ func (x *crossing) direct(place string) (s report.Segment, in string) {
 	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
 	}
+	if s, ok := x.bridged(place, in); !ok {
+		return s, in
+	}
 	if s, ok := x.sizes(place, x.out, in); !ok {
 		return s, in
 	}
 	return right(segment, place, "without a tunnel, by %s to %s (%s of %s)", x.out, x.hop, in, x.to.Name), in
-}
-
-// comesBy is the other node's interface that frames for the next hop come to: that which has the link-layer address they
-// go to, or that of the next hop's address. If that one is not on this link, as lo is not, it is the only one that is:
-// the kernel answers ARP for it there (arp_process in net/ipv4/arp.c). "" where that is not known.
-func (x *crossing) comesBy() string {
-	own := slices.DeleteFunc(x.to.Host.DevsOf(x.hop), func(d string) bool { return d == "lo" })
-	first := ""
-	if len(own) > 0 {
-		first = own[0]
-	}
-	if dev := x.answered(first); dev != "" {
-		return dev
-	}
-	if i := slices.IndexFunc(own, x.linked); i >= 0 {
-		return own[i]
-	}
-	if local, known := x.to.Host.Local(x.hop); !known || !local {
-		return first
-	}
-	var on []string
-	for _, dev := range x.to.Host.Devs() {
-		by := x.to.Host.Receiver(dev)
-		if kind, known := x.to.Host.Kind(dev); known && direct[kind] && x.linked(dev) && !slices.Contains(on, by) {
-			on = append(on, by)
-		}
-	}
-	switch {
-	case len(on) == 1:
-		return on[0]
-	case len(on) > 1:
-		return ""
-	}
-	return first
-}
-
-// cameBy is the segment of frames that come to the other node by an interface of which nothing is known.
-func (x *crossing) cameBy(place string) report.Segment {
-	return unknown(report.SegmentNetwork, place, x.from.Name, "ip neigh show "+x.hop.String()+" dev "+x.out,
-		"the next hop %s by %s is an address of %s, and not that of an interface on this link: by which of its interfaces "+
-			"packets come in is not known", x.hop, x.out, x.to.Name)
-}
-
-// answered is the other node's interface that has the link-layer address which frames for the next hop go to: the
-// kernel answers ARP for an address of another interface of its own, and for others (arp_process in net/ipv4/arp.c),
-// and takes packets by whichever interface their frames come to. "" where it is not one alone, where it is not known to
-// be on this link, and where that of the address takes such frames.
-func (x *crossing) answered(own string) string {
-	e, there := x.from.Host.Neighbour(x.out, x.hop)
-	if !there || e.MAC == "" || e.Failed {
-		return ""
-	}
-	if takes, _ := x.to.Host.TakesFrames(own, e.MAC); takes {
-		return ""
-	}
-	devs := x.to.Host.WithMAC(e.MAC)
-	if len(devs) != 1 || len(x.from.Host.WithMAC(e.MAC)) > 0 || x.to.Host.Master(devs[0]) != "" || !x.linked(devs[0]) {
-		return ""
-	}
-	if kind, known := x.to.Host.Kind(devs[0]); !known || !direct[kind] {
-		return ""
-	}
-	return devs[0]
-}
-
-// linked tells whether an interface of the other node is known to be on the link that the packet leaves by: the two are
-// the ends of a pair of veth, or have addresses in one subnet.
-func (x *crossing) linked(dev string) bool {
-	if dev == "lo" {
-		return false
-	}
-	ports := []string{x.out}
-	layers, _ := x.from.Host.Below(x.out)
-	for _, l := range layers {
-		ports = append(ports, l.Devs...)
-	}
-	if slices.ContainsFunc(ports, func(d string) bool { return x.from.Host.PeerIn(x.to.Host, d) == dev }) {
-		return true
-	}
-	shares := func(of *host.Network, dev string, others []netip.Addr) bool {
-		return slices.ContainsFunc(others, func(a netip.Addr) bool { return !a.IsLinkLocalUnicast() && of.Reaches(dev, a) })
-	}
-	return shares(x.to.Host, dev, x.from.Host.AddressesOn(x.out)) &&
-		shares(x.from.Host, x.out, x.to.Host.AddressesOn(dev))
 }
 
 func (x *crossing) traceroute() string {
@@ -352,7 +233,7 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 			args...), line, own)
 	}
 	switch {
-	case e.State != "PERMANENT":
+	case !e.Static:
 	case len(others) == 0:
 		return lost("%s sends frames for %s to %s, which no interface of %s has", x.from.Name, x.hop, e.MAC, x.to.Name), false
 	case x.endsAt(in):
@@ -377,9 +258,7 @@ func (x *crossing) answers6(by string) bool {
 // endsAt tells whether the other node's interface of the next hop is certain to be the only one that gets the frames:
 // it is the other end of a pair of veth, or of a tunnel, and passes them on to none.
 func (x *crossing) endsAt(in string) bool {
-	kind, _ := x.from.Host.Kind(x.out)
-	tunnel := kind == "vxlan" || forms[kind] != nil
-	return x.to.Host.Master(in) == "" && (tunnel || x.from.Host.PeerIn(x.to.Host, x.out) == in)
+	return x.to.Host.Master(in) == "" && (x.byTunnel() || x.from.Host.PeerIn(x.to.Host, x.out) == in)
 }
 
 // sizes compares how large packets may be at both ends of a link.

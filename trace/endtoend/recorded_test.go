@@ -36,7 +36,8 @@ func TestRecordedTopologies(t *testing.T) {
 	const dir = "../../testdata/endtoend/topologies"
 	known := map[string]bool{}
 	all := slices.Concat(faults, moreFaults, podFaults, vxlanFaults, cniFaults, tunnelFaults, furtherFaults,
-		linkFaults, packetFaults, neighbourFaults, interfaceFaults, gatewayFaults, sizeFaults)
+		linkFaults, packetFaults, neighbourFaults, interfaceFaults, gatewayFaults, sizeFaults,
+		uplinkFaults)
 	for i := range all {
 		c := &all[i]
 		if notRecorded[c.name] || c.only6 {

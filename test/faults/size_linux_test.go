@@ -115,6 +115,16 @@ func sizeFaults() []fault {
 			fails: some, named: `OUTPUT rule`,
 		},
 		{
+			name: "a route back with an MTU, and the node drops its own ICMP", large: true,
+			make: `ip rule add pref 70 iif eth0 lookup 70; ip route add 10.245.1.0/24 dev cni0 mtu 700 table 70
+				iptables-nft -I OUTPUT -p icmp -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a route back with an MTU, of which the endpoint is told", large: true, fails: none,
+			make: `ip rule add pref 70 iif eth0 lookup 70; ip route add 10.245.1.0/24 dev cni0 mtu 700 table 70`,
+		},
+		{
 			name: "a route with an MTU, and none for the message", large: true,
 			make:  `ip route replace $RCIDR via $RNODE mtu 700; ip rule add pref 60 to $C iif lo prohibit`,
 			fails: some, named: `60: .*prohibit`,

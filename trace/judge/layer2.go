@@ -315,6 +315,20 @@ func (p *pathCase) withoutTunnelEnd(o *expect.Origin, end *netfilter.Outcome) []
 	return out
 }
 
+// smallerMTUBack is smallerMTU of the answer to a pod, by the route back to it alone: the interface that it leaves by has
+// the pod's own MTU.
+func (p *pathCase) smallerMTUBack(o *expect.Origin, end *netfilter.Outcome) []string {
+	in, out := p.net.MTU(end.Packet.Out), p.net.MTU(o.Iface)
+	if o.Kind != expect.FromPod || !p.net.LimitsRoutes() || p.neighbours(o, end) || in == 0 || out == 0 {
+		return nil
+	}
+	l := p.backRoute(o, end)
+	if limit := l.By.MTU(); l.Known && l.Dev == o.Iface && limit > 0 && limit < min(in, out) {
+		return []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", end.Packet.Out, in, l.By, limit)}
+	}
+	return nil
+}
+
 // smallerMTU compares the interface that a pod's packets come in by, which has the pod's MTU where the CNI has set it,
 // with that which they leave by.
 func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string {

@@ -41,20 +41,23 @@ func (p *pathCase) findHoles() []issue {
 		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() || e.Packet.Clamped {
 			return obstacle{}
 		}
-		evidence := p.smallerMTU(o, e)
+		evidence, about, who, dev := p.smallerMTU(o, e), netfilter.Later, "pod", e.Packet.Out
+		if evidence == nil {
+			evidence, about, who, dev = p.smallerMTUBack(o, e), netfilter.Reply, "endpoint", o.Iface
+		}
 		if evidence == nil {
 			return obstacle{}
 		}
 		end := *e
-		where, by, why := p.messageLost(&end)
+		where, by, why := p.messageLost(&end, about)
 		if why == "" {
 			return obstacle{}
 		}
 		if like.code == "" {
 			like = issue{
 				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
-				message: fmt.Sprintf("%s, by which the pod would learn that its packets are too large for %s: %s", why,
-					end.Packet.Out, tooLargeFor(&end.Packet)),
+				message: fmt.Sprintf("%s, by which the %s would learn that its packets are too large for %s: %s", why,
+					who, dev, tooLargeFor(&end.Packet)),
 				evidence: append(by, say(evidence...)...),
 			}
 		}
@@ -88,12 +91,17 @@ func tooLargeFor(x *netfilter.Packet) string {
 	return lost
 }
 
-// messageLost says why the message that a packet was too large does not come back to the pod, as far as that is
-// certain; "" where it may.
-func (p *pathCase) messageLost(end *netfilter.Outcome) (where netfilter.Ref, by []report.Evidence, why string) {
-	s, o := start(p.want.Frontend, p.want.Origin), &p.want.Origin
+// messageLost says why the message that a packet was too large does not come back to the pod, or that an answer was to
+// the endpoint, as far as that is certain; "" where it may.
+func (p *pathCase) messageLost(
+	end *netfilter.Outcome, about netfilter.Turn,
+) (where netfilter.Ref, by []report.Evidence, why string) {
+	s, dev := start(p.want.Frontend, p.want.Origin), p.want.Origin.Iface
+	if about == netfilter.Reply {
+		dev = end.Packet.Out
+	}
 	p.keep()
-	res := p.walker.TooBig(s, end, netfilter.Later, p.ownAddress(o.Iface, o.Address.Is4()))
+	res := p.walker.TooBig(s, end, about, p.ownAddress(dev, end.Packet.Dst.Is4()))
 	if res.Ended != "" {
 		return where, nil, ""
 	}

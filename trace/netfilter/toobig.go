@@ -47,7 +47,8 @@ func (w *Walker) TooBig(s Start, o *Outcome, about Turn, src netip.Addr) Result 
 		p.Tracking = Found
 	}
 	settings := map[Family]string{IPv4: "net/ipv4/fwmark_reflect", IPv6: "net/ipv6/fwmark_reflect"}
-	if on, ok := w.host.Sysctl(settings[p.Family]); ok && on != "0" { // IP4_REPLY_MARK, IP6_REPLY_MARK
+	// IP4_REPLY_MARK, IP6_REPLY_MARK; what mark the answer has is not known.
+	if on, ok := w.host.Sysctl(settings[p.Family]); ok && on != "0" && about != Reply {
 		p.Mark = o.Packet.RoutedMark()
 	}
 	return w.onward(Start{Hook: Output, Packet: p}, &s, Options{})

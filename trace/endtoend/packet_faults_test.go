@@ -112,7 +112,7 @@ var packetFaults = []fault{
 	lostAt("node1 marks by DSCP, and node2 drops that", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
 		"node1 iptables-nft -t mangle -A POSTROUTING -o eth0 -j DSCP --set-dscp 4",
 		"node2 iptables-nft -A FORWARD -i eth0 -m dscp --dscp 4 -j DROP"),
-	unknownAt("node1 marks by DSCP with nftables, and node2 drops that", report.SegmentEndpointNode,
+	lostAt("node1 marks by DSCP with nftables, and node2 drops that", report.SegmentEndpointNode, endtoend.EndpointNodeDrops,
 		"node1 nft add table ip m", "node1 nft add chain ip m p '{' type filter hook postrouting priority 0 ';' '}'",
 		"node1 nft add rule ip m p oifname eth0 ip dscp set 4",
 		"node2 iptables-nft -A FORWARD -i eth0 -m dscp --dscp 4 -j DROP"),

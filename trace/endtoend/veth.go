@@ -124,6 +124,10 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 		return s, "", true
 	}
 	if v.pair, v.end = pairBelow(v.pod.Host, v.node.Host, p.Out); v.end == "" {
+		_, ofPod := v.pod.Host.Kind(p.Out)
+		if _, ofNode := v.node.Host.Kind("lo"); !ofPod || !ofNode {
+			return s, "", true
+		}
 		return unknown(v.segment, v.place, v.node.Name, enter("ip -d link show dev "+p.Out),
 				"%s sends by its interface %s: whether and how that leads to %s is not known", v.podPlace, p.Out, v.node.Name), "",
 			false

@@ -47,8 +47,8 @@ func (b *builder) match(m *syntax.Match) bool {
 		b.add(&comparison{left: left, why: dependsOn(left)})
 		return true
 	}
-	if _, isRange := m.Right.(*syntax.Range); isRange {
-		b.apart = true
+	if _, isRange := m.Right.(*syntax.Range); isRange && (left[0].typ == typeIPv4 || left[0].typ == typeIPv6) {
+		b.apart = true // iptables writes ranges of ports, and no others
 	}
 	spans, ok := constants(left, m.Right)
 	if !ok || len(left) > 1 && sign != "==" && sign != "!=" {

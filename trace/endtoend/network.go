@@ -201,8 +201,8 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	line := fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", x.hop, x.dev(), e.MAC, e.State)
 	switch {
 	case !there && !x.answers6(by):
-		return unknown(segment, place, x.to.Name, "ip -6 addr show dev "+by, "%s has no link-layer address of %s, and %s does "+
-			"not answer for it on %s, as that has no such address in use", x.from.Name, x.hop, x.to.Name, by), false
+		return unknown(segment, place, x.to.Name, "ip -6 addr show dev "+by, "%s has no link-layer address of %s, and %s "+
+			"does not answer for it on %s, as that has no such address in use", x.from.Name, x.hop, x.to.Name, by), false
 	case !there: // the node asks now; a program of eBPF may answer in the other one's place
 		if why := silentToAll(x.to.Host, by, x.hop, x.from.Host, x.dev()); why != "" {
 			return unknown(segment, place, x.to.Name, "sysctl net.ipv4.conf."+by, "%s has no link-layer address of %s, and by "+

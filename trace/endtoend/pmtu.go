@@ -36,7 +36,7 @@ func (f *follower) largest(back bool) (size int) {
 	return size
 }
 
-// clamped tells whether a rule on the way of the request may make segments smaller.
+// clamped tells whether a rule on the path of the request may make segments smaller.
 func (f *follower) clamped() bool {
 	return f.end.Packet.Clamped || slices.ContainsFunc([]*passed{f.fromPod, f.arrival, f.inPod}, func(p *passed) bool {
 		return p != nil && p.end.Packet.Clamped

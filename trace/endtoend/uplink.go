@@ -16,7 +16,8 @@ import (
 // whether both are up: a port of a bridge that is down is disabled (br_stp_disable_bridge in net/bridge/br_stp_if.c),
 // and takes nothing (br_handle_frame in net/bridge/br_input.c).
 func (x *crossing) received(place, in string) (by string, s report.Segment, ok bool) {
-	if s, dead := lifeless(x.to, in, place); dead && (s.Code != NoCarrier || !x.byTunnel()) { // of which only sending needs one
+	// Only what is sent by a tunnel needs its carrier.
+	if s, dead := lifeless(x.to, in, place); dead && (s.Code != NoCarrier || !x.byTunnel()) {
 		return "", s, false
 	}
 	if by = x.to.Host.Receiver(in); by != in {
@@ -88,9 +89,9 @@ func lifeless(n *Node, dev, place string) (s report.Segment, dead bool) {
 	return s, true
 }
 
-// comesBy is the other node's interface that frames for the next hop come to: that which has the link-layer address they
-// go to, or that of the next hop's address. If that one is not on this link, as lo is not, it is the only one that is:
-// the kernel answers ARP for it there (arp_process in net/ipv4/arp.c). "" where that is not known.
+// comesBy is the other node's interface that frames for the next hop come to: that with the link-layer address which
+// they go to, or that of the next hop's address. If that one is not on this link, as lo is not, it is the only one that
+// is: the kernel answers ARP for it there (arp_process in net/ipv4/arp.c). "" where that is not known.
 func (x *crossing) comesBy() string {
 	own := slices.DeleteFunc(x.to.Host.DevsOf(x.hop), func(d string) bool { return d == "lo" })
 	first := ""
@@ -172,8 +173,8 @@ func (x *crossing) linked(dev string) bool {
 		shares(x.from.Host, x.out, x.to.Host.AddressesOn(dev))
 }
 
-// bridged judges whether a bridge that the packet leaves by sends frames for the next hop by the port that the other node
-// is behind (br_dev_xmit in net/bridge/br_device.c).
+// bridged judges whether a bridge that the packet leaves by sends frames for the next hop by the port that the other
+// node is behind (br_dev_xmit in net/bridge/br_device.c).
 func (x *crossing) bridged(place, in string) (s report.Segment, ok bool) {
 	const segment = report.SegmentNetwork
 	own, bridge := x.from.Host, x.out
@@ -206,8 +207,8 @@ func (x *crossing) bridged(place, in string) (s report.Segment, ok bool) {
 			"behind its port %s, and %s may be behind %s", bridge, x.from.Name, x.hop, other, x.to.Name, port), line), false
 	}
 	if lost, never := own.Unlearned(bridge, port, mac); never || lost && there && e.MAC != "" {
-		return with(unknown(segment, place, x.from.Name, show, "the bridge %s of %s does not know that %s is behind its port "+
-			"%s, and sends no frames to an unknown one by it", bridge, x.from.Name, x.to.Name, port),
+		return with(unknown(segment, place, x.from.Name, show, "the bridge %s of %s does not know that %s is behind its "+
+			"port %s, and sends no frames to an unknown one by it", bridge, x.from.Name, x.to.Name, port),
 			"bridge -d link: "+port+" flood off", "bridge fdb: no entry for "+mac+" dev "+port), false
 	}
 	return s, true

@@ -43,8 +43,8 @@ var (
 	}
 )
 
-// uplinkFaults are of the link between the nodes where that is a port of a bridge, of a tunnel's carrier, and of entries
-// that are set without being permanent.
+// uplinkFaults are of the link between the nodes where that is a port of a bridge, of a tunnel's carrier, and of
+// entries that are set without being permanent.
 var uplinkFaults = []fault{
 	trap("the endpoint's node has its link in a bridge with another port", byUplink()...),
 	trap("the endpoint's node has its link in a bridge with another port", uplinkPorts...).overVXLAN(),
@@ -57,7 +57,8 @@ var uplinkFaults = []fault{
 	unknownAt("the bridge of the endpoint's node does not know where the client's is, and does not flood",
 		report.SegmentAnswer, byUplink(uplinkUnknown...)...).saying("flood off").undoneBy(uplinkAgain...),
 	lostAnswer("the bridge of the endpoint's node has the client's link-layer address for its own", byUplink(
-		"node2 bridge link set dev eth0 learning off", "node2 bridge fdb replace 02:00:00:00:50:01 dev br0 self permanent")...).
+		"node2 bridge link set dev eth0 learning off",
+		"node2 bridge fdb replace 02:00:00:00:50:01 dev br0 self permanent")...).
 		coded(endtoend.EndToEndWrongNeighbour).saying("for its own").undoneBy(uplinkAgain...),
 	lostAt("the port of the link is locked", report.SegmentNetwork, endtoend.InterfaceDown,
 		byUplink(uplinkLocked...)...).saying("locked on").undoneBy(uplinkAgain...),

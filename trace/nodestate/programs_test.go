@@ -128,7 +128,8 @@ src 0.0.0.0/0 dst 0.0.0.0/0
 			t.Errorf("%v: got %q, want %q", p.Dst, got, want)
 		}
 	}
-	for src, want := range map[string]string{"10.246.0.1": "", "10.247.0.1": "xfrm fwd at FORWARD []"} { // the first allows
+	// The first of two allows.
+	for src, want := range map[string]string{"10.246.0.1": "", "10.247.0.1": "xfrm fwd at FORWARD []"} {
 		if got := met(tables, packet(src, "10.244.0.1", netfilter.TCP, 0)); got != want {
 			t.Errorf("%s: got %q, want %q", src, got, want)
 		}

@@ -45,16 +45,6 @@ func unprintedFaults() []fault {
 	label := func(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 	return []fault{
 		{
-			name: "a base chain of nftables drops in a table of iptables", fails: some, named: `filter X`, mismatch: true,
-			make: `nft add chain ip filter X '{ type filter hook forward priority 10; }'
-				nft add rule ip filter X ip daddr $R drop`,
-		},
-		{
-			name: "a base chain of nftables drops nothing in a table of iptables", fails: none,
-			make: `nft add chain ip filter X '{ type filter hook forward priority 10; }'
-				nft add rule ip filter X ip daddr 192.0.2.1 drop`,
-		},
-		{
 			name: "packets with a DSCP that nobody sets are refused, which ip does not print", fails: none, unknownToo: true,
 			policy: policy{fraDSCP: {46}},
 		},

@@ -219,8 +219,7 @@ func (p *parser) comment(line string) error {
 		return nil
 	}
 	name, rest, ok := strings.Cut(after, "'")
-	// "contains incompatible base-chains" is of chains that are not printed: they are among nft's rules.
-	if !ok || !strings.Contains(rest, "is incompatible") {
+	if !ok || !strings.Contains(rest, "incompatible") {
 		return nil
 	}
 	t := &netfilter.Table{Family: p.family, Backend: p.backend, Name: name}

@@ -252,14 +252,6 @@ func TestIncompatibleTableIsUnread(t *testing.T) {
 	}
 }
 
-// The base chains that iptables-nft-save does not print are read with the rules of nft.
-func TestTableWithOtherBaseChainsIsRead(t *testing.T) {
-	ts := parse(t, "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n"+small)
-	if len(ts) != 2 {
-		t.Errorf("%d tables", len(ts))
-	}
-}
-
 // opacity counts the ops of a dump that are not known.
 func opacity(ts []*netfilter.Table) (unknown []string) {
 	for _, tb := range ts {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -148,7 +147,7 @@ func bare(text string) string {
 	if m := envoyCluster.FindStringSubmatch(text); m != nil {
 		return m[2] + ":" + m[1]
 	}
-	if before := kubectlLine.FindString(text); before != "" {
+	if before := kubectlLine.FindString(text); before != "" && isKubectl(before, text[len(before):]) {
 		text = ofKubectl(text[len(before):])
 	}
 	text = cutNamespace(text)
@@ -171,59 +170,6 @@ func bare(text string) string {
 		return kind + "/" + name
 	}
 	return text
-}
-
-// objectName is a name behind a kind: web, shop/web, web:http.
-var objectName = regexp.MustCompile(`^[a-z0-9-]+(?:/[a-z0-9-]+)?(?::[a-z0-9-]+)?$`)
-
-// ofKubectl is what a command of kubectl is about, with the namespace that it has: -n shop get svc/web -o yaml is about
-// svc/web -n shop. It is the command itself where that is not known.
-func ofKubectl(command string) string {
-	command, _, _ = strings.Cut(command, " | ")
-	if _, of, ok := strings.Cut(command, " -- "); ok {
-		return of // what is run in a pod
-	}
-	var names []string
-	namespace := ""
-	words := strings.Fields(command)
-	for i := 0; i < len(words); i++ {
-		flag, value, has := strings.Cut(words[i], "=")
-		switch {
-		case !strings.HasPrefix(flag, "-"):
-			names = append(names, words[i])
-			continue
-		case !strings.HasPrefix(flag, "--") && strings.HasPrefix(flag, "-n") && len(flag) > len("-n"):
-			flag, value, has = "-n", flag[len("-n"):], true // -nshop
-		}
-		if !has && slices.Contains(valueFlags, flag) && i+1 < len(words) {
-			i++
-			value = words[i]
-		}
-		if flag == "-n" || flag == "--namespace" {
-			namespace = value
-		}
-	}
-	if len(names) > 0 && names[0] == "svcproxy" {
-		names = names[1:]
-	}
-	switch {
-	case len(names) < 2:
-		return command
-	case names[0] == "rollout" && len(names) > 2:
-		names = names[1:]
-	}
-	out := strings.Join(names[1:min(len(names), 3)], " ")
-	if namespace != "" {
-		out += " -n " + namespace
-	}
-	return out
-}
-
-// valueFlags are flags of kubectl whose value is the next word.
-var valueFlags = []string{
-	"-n", "--namespace", "-o", "--output", "-l", "--selector", "-c", "--container", "--context", "--kubeconfig",
-	"--cluster", "--user", "--as", "-s", "--server", "--sort-by", "--field-selector", "--tail", "--since", "--node",
-	"--from", "--snapshot", "--timeout", "-v",
 }
 
 // comment is that of a rule of kube-proxy's in iptables mode: shop/web:http cluster IP.

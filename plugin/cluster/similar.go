@@ -108,17 +108,18 @@ func noHost(objects *snapshot.Cluster, ref Reference) error {
 func meantName(objects *snapshot.Cluster, host string) string {
 	labels := strings.Split(host, ".")
 	for _, svc := range objects.Services {
-		if svc.Name == labels[0] && svc.Namespace == labels[1] {
-			rest := labels[2:]
-			if len(rest) > 1 && alike(rest[0], "svc") {
-				rest = rest[1:]
-			}
-			domain := strings.Join(rest, ".")
-			if domain == "local" || domain == "cluster" {
-				domain = "cluster.local"
-			}
-			return fmt.Sprintf("; did you mean %s.%s.svc.%s?", svc.Name, svc.Namespace, domain)
+		if svc.Name != labels[0] || svc.Namespace != labels[1] {
+			continue
 		}
+		rest := labels[2:]
+		if len(rest) > 1 && alike(rest[0], "svc") {
+			rest = rest[1:]
+		}
+		domain := strings.Join(rest, ".")
+		if domain == "local" || domain == "cluster" {
+			domain = "cluster.local"
+		}
+		return fmt.Sprintf("; did you mean %s.%s.svc.%s?", svc.Name, svc.Namespace, domain)
 	}
 	return ""
 }

@@ -164,7 +164,8 @@ func targetsOf(services []*corev1.Service, why string, ref Reference) ([]Target,
 	return out, nil
 }
 
-// portsWithTarget returns the ports of a Service that lead to the port of a reference: a pod is given with its own port.
+// portsWithTarget returns the ports of a Service that lead to the port of a reference: a pod is given with its own
+// port.
 func portsWithTarget(svc *corev1.Service, ref Reference) (out []corev1.ServicePort) {
 	for i := range svc.Spec.Ports {
 		if p := &svc.Spec.Ports[i]; ref.Port != "" && p.TargetPort.String() == ref.Port && ref.speaks(protocolOf(p)) {

@@ -60,8 +60,8 @@ func TestCopiedLines(t *testing.T) {
 	})
 }
 
-// More of what tools print: a name with the address that it has, both ends of a connection, lists of endpoints, lines of
-// logs; commands of kubectl with flags anywhere; marks of lists and quotations.
+// More of what tools print: a name with the address that it has, both ends of a connection, lists of endpoints, lines
+// of logs; commands of kubectl with flags anywhere; marks of lists and quotations.
 func TestCopiedFromTools(t *testing.T) {
 	leadsTo(t, []copied{
 		// a name with the address that it was found to have

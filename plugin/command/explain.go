@@ -46,8 +46,8 @@ func codes() []string {
 
 // explain prints a section of docs/findings.md, or their list.
 func explain(env *environment, args []string) error {
-	if len(args) == 2 && strings.HasPrefix(args[1], "+") { // "MissingEndpoint +1", of a table
-		args = args[:1]
+	if last := len(args) - 1; last == 1 && strings.HasPrefix(args[last], "+") { // "MissingEndpoint +1", of a table
+		args = args[:last]
 	}
 	switch len(args) {
 	case 0:

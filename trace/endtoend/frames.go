@@ -46,7 +46,7 @@ func (v *veth) takes(from *host.Network, out string, size int, to *host.Network,
 }
 
 // frames compares the neighbour that a node sends frames for a pod to with the pod's own address.
-func (v *veth) frames(p *netfilter.Packet, ip netip.Addr) (s report.Segment, ok bool) {
+func (v *veth) frames(p *netfilter.Packet) (s report.Segment, ok bool) {
 	hop := p.Hop()
 	e, there := v.node.Host.Neighbour(p.Out, hop)
 	mac := v.pod.Host.MAC(v.dev)

@@ -45,8 +45,8 @@ func macvlanOnBridge(node, address, pod string) []string {
 	}
 }
 
-// interfaceFaults are of the interfaces by which pods send and are reached: that of the node's is another one than where
-// the address is, or none.
+// interfaceFaults are of the interfaces by which pods send and are reached: that of the node's is another one than
+// where the address is, or none.
 var interfaceFaults = []fault{
 	unknownAt("the client sends by a second interface that leads elsewhere", report.SegmentClientPod,
 		append(awayInterface("client"), "client ip route add 10.96.0.0/12 via 10.99.0.1 dev net1 src 10.244.1.5")...),
@@ -56,7 +56,8 @@ var interfaceFaults = []fault{
 	unknownAt("the client sends by a pair of veth within the pod", report.SegmentClientPod,
 		append(pairInside("client"), "client ip route add 10.96.0.0/12 dev vx src 10.244.1.5")...),
 	unknownAt("the client's second interface is on the other node", report.SegmentClientPod,
-		onOtherNode("client", "node2", "10.96.0.0/12", "client ip route replace 10.96.0.0/12 via 10.99.0.1 src 10.244.1.5")...),
+		onOtherNode("client", "node2", "10.96.0.0/12",
+			"client ip route replace 10.96.0.0/12 via 10.99.0.1 src 10.244.1.5")...),
 	unknownAt("the endpoint answers by a second interface that leads elsewhere", report.SegmentAnswer,
 		append(awayInterface("endpoint"), "endpoint ip route add 10.244.1.0/24 via 10.99.0.1 dev net1")...).saying("net1"),
 	unknownAt("the endpoint's default route is by a second interface that leads elsewhere", report.SegmentAnswer,

@@ -5,6 +5,7 @@ package endtoend
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -18,7 +19,9 @@ func Outer(h *host.Network, inside *netfilter.Packet) (p netfilter.Packet, to st
 	if e == nil || !end.IsValid() || end.IsMulticast() {
 		return p, "", false
 	}
-	return e.packet(h, end, inside), e.name + " to " + e.to(end), true
+	p = e.packet(h, end, inside)
+	p.Bound = e.via // the route is looked up by that interface
+	return p, e.name + " to " + e.to(end), true
 }
 
 // carrier is what the tunnel that a packet leaves by puts it into, and where that goes.
@@ -27,14 +30,14 @@ func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.
 		n, _ := h.Neighbour(inside.Out, inside.Hop())
 		end = v.Remote
 		if ends, known := h.TunnelEnds(inside.Out, n.MAC); known {
-			if len(ends) != 1 || ofItsOwn(h, inside.Out, ends[0]) {
+			if len(ends) != 1 || hasUnusual(h, inside.Out) {
 				return nil, end
 			}
 			end = ends[0]
 		}
 		return &envelope{
 			name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: inside.Mark,
-			tos: v.TOS, ports: outerPorts(h, &v),
+			tos: v.TOS, ports: outerPorts(h, &v), via: v.Lower,
 		}, end
 	}
 	t, ok := h.Tunnel(inside.Out)
@@ -48,13 +51,11 @@ func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.
 	return f.envelope(&t, inside.Mark), end
 }
 
-// ofItsOwn tells whether an entry of a tunnel's forwarding table has a port, network or interface of its own.
-func ofItsOwn(h *host.Network, dev string, end netip.Addr) bool {
+// hasUnusual tells whether an entry of a tunnel's forwarding table leads to a group of next hops, or has a port, a
+// network or an interface of its own.
+func hasUnusual(h *host.Network, dev string) bool {
 	list, _ := h.Forwardings(dev)
-	for i := range list {
-		if f := &list[i]; f.Dst == end && (f.Port != 0 || f.ID != 0 || f.Via != "") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(f host.Forwarding) bool {
+		return f.Group || f.Port != 0 || f.ID != 0 || f.Via != ""
+	})
 }

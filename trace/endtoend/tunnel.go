@@ -40,22 +40,26 @@ const greKey = 4
 // forms are by the kind of interface.
 var forms = map[string]*form{
 	// Without another end the packet goes to its next hop (ip_tunnel_xmit).
-	"ipip": {name: "IPIP", proto: protoIPIP, adds: 20, fallback: "tunl0", toHop: func(_ *host.Network, _ string, hop netip.Addr) netip.Addr {
-		if hop.Is4() {
-			return hop
-		}
-		return netip.Addr{}
-	}},
+	"ipip": {name: "IPIP", proto: protoIPIP, adds: 20, fallback: "tunl0", toHop: toIPv4},
 	// GRE takes it from the neighbour entry, whose link-layer address is one of IP (ipgre_header in net/ipv4/ip_gre.c).
-	"gre": {name: "GRE", proto: protoGRE, adds: 24, fallback: "gre0", toHop: func(h *host.Network, dev string, hop netip.Addr) netip.Addr {
-		e, _ := h.Neighbour(dev, hop)
-		a, err := netip.ParseAddr(e.MAC)
-		if err != nil || a.IsUnspecified() {
-			return netip.Addr{}
-		}
-		return a
-	}},
+	"gre":    {name: "GRE", proto: protoGRE, adds: 24, fallback: "gre0", toHop: toNeighbour},
 	"geneve": {name: "Geneve", proto: netfilter.UDP, adds: 30, frames: true}, // and the outer IP header
+}
+
+func toIPv4(_ *host.Network, _ string, hop netip.Addr) netip.Addr {
+	if hop.Is4() {
+		return hop
+	}
+	return netip.Addr{}
+}
+
+func toNeighbour(h *host.Network, dev string, hop netip.Addr) netip.Addr {
+	e, _ := h.Neighbour(dev, hop)
+	a, err := netip.ParseAddr(e.MAC)
+	if err != nil || a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a
 }
 
 // encapsulated judges a tunnel whose interface says where packets go: its other end, and the outer packet.

@@ -48,7 +48,7 @@ func (x *crossing) received(place, in string) (by string, s report.Segment, ok b
 }
 
 // portTo is the port of a node's bridge that the other node's interface is behind: the other end of that, or of a port
-// of it; or, which is not certain, the only one that is no veth. "" where that is not known.
+// of it; or, which is not certain, the only one beside veth. "" where that is not known.
 func portTo(of *host.Network, bridge string, other *host.Network, dev string) (port string, certain bool) {
 	for _, d := range of.Devs() {
 		kind, known := of.Kind(d)
@@ -57,7 +57,9 @@ func portTo(of *host.Network, bridge string, other *host.Network, dev string) (p
 		case of.Master(d) != bridge || bridge == "" || !of.Bridge(bridge):
 		case peer != "" && (peer == dev || other.Receiver(peer) == dev):
 			return d, true
-		case !known || kind == "veth" || !direct[kind]:
+		case kind == "veth":
+		case !known || !direct[kind]: // a virtual machine's, that may be the other node
+			return "", false
 		case port != "":
 			return "", false
 		default:

@@ -403,7 +403,7 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 				fmt.Sprintf("ip -d link: %s master %s state %s", v.end, bridge, state)), false
 		}
 	}
-	if s, ok := v.frames(p, ip); !ok {
+	if s, ok := v.frames(p); !ok {
 		return s, false
 	}
 	size := v.node.Host.MTU(out)

@@ -44,6 +44,7 @@ type tunnelData struct {
 	TTL      json.RawMessage `json:"ttl"` // a number, or a word
 	TOS      json.RawMessage `json:"tos"`
 	External bool            `json:"external"`
+	Encap    json.RawMessage `json:"encap"` // of UDP around it (FoU, GUE)
 	InSum    bool            `json:"icsum"`
 	OutSum   bool            `json:"ocsum"`
 	InSeq    bool            `json:"iseq"`
@@ -59,7 +60,8 @@ func (n *Network) readEncapsulation(list []ipTunnel) {
 	for i := range list {
 		var d tunnelData
 		kind := list[i].Info.Kind
-		if !tunnels[kind] || len(list[i].Info.Data) == 0 || json.Unmarshal(list[i].Info.Data, &d) != nil {
+		if !tunnels[kind] || len(list[i].Info.Data) == 0 || json.Unmarshal(list[i].Info.Data, &d) != nil ||
+			len(d.Encap) > 0 {
 			continue
 		}
 		t := Tunnel{

@@ -337,6 +337,11 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 	has := func(code string) bool {
 		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == code })
 	}
+	certain := func(code string) bool {
+		return slices.ContainsFunc(p.Findings, func(f report.Finding) bool {
+			return f.Code == code && f.Severity == mismatch
+		})
+	}
 	same := map[string]string{
 		endtoend.TunnelPeerMissing: NoTunnelEnd, endtoend.TunnelDropped: TunnelPacketsDropped,
 		endtoend.EndToEndWrongNeighbour: WrongNeighbour,
@@ -358,7 +363,7 @@ func (t *tour) conclude(p *report.Path, left int, found ...issue) {
 			open = append(open, report.Evidence{Text: text})
 		}
 		known := s.Code == endtoend.EndToEndAnswerLost && s.Place == "node "+t.Name && has(AnswerLost)
-		if s.Code != "" && !known && !(has(s.Code) || same[s.Code] != "" && has(same[s.Code])) {
+		if s.Code != "" && !known && !(has(s.Code) || same[s.Code] != "" && certain(same[s.Code])) {
 			found = t.add(found, s)
 		}
 	}

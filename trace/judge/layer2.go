@@ -315,8 +315,8 @@ func (p *pathCase) withoutTunnelEnd(o *expect.Origin, end *netfilter.Outcome) []
 	return out
 }
 
-// smallerMTUBack is smallerMTU of the answer to a pod, by the route back to it alone: the interface that it leaves by has
-// the pod's own MTU.
+// smallerMTUBack is smallerMTU of the answer to a pod, by the route back to it alone: the interface that it leaves by
+// has the pod's own MTU.
 func (p *pathCase) smallerMTUBack(o *expect.Origin, end *netfilter.Outcome) []string {
 	in, out := p.net.MTU(end.Packet.Out), p.net.MTU(o.Iface)
 	if o.Kind != expect.FromPod || !p.net.LimitsRoutes() || p.neighbours(o, end) || in == 0 || out == 0 {

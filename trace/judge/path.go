@@ -57,7 +57,7 @@ type worker struct {
 	// podPorts is what apart has found.
 	podPorts cache[hop, podPort]
 	// tunnelWalks is what walkTunnel has found.
-	tunnelWalks cache[netfilter.Packet, tunnelWalk]
+	tunnelWalks cache[tunnelKey, tunnelWalk]
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]netfilter.Passing
 

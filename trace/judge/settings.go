@@ -369,6 +369,13 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 		// The endpoint asks for the client as a neighbour, and no table of the node tells whether it has to.
 		if p.neighbours(o, end) && end.Packet.Dst != o.Address && len(ports) == 0 {
 			deaf := p.net.Unflooded(o.Iface, "", o.Address.Is4())
+			veth := func(d string) bool {
+				kind, _ := p.net.Kind(d)
+				return kind == "veth" && p.net.Master(d) == o.Iface
+			}
+			if slices.ContainsFunc(p.net.Devs(), veth) { // others are not the pods'
+				deaf = slices.DeleteFunc(deaf, func(d string) bool { return !veth(d) })
+			}
 			if from == "" || slices.Contains(deaf, from) {
 				ports = deaf
 				what = "the endpoint asks for the client, and these ports of " + o.Iface + " do not send such questions " +

@@ -35,7 +35,7 @@ type Table struct {
 	Backend Backend
 	Name    string   // "nat", "filter", …
 	Chains  []*Chain // in the order of the dump
-	Sets    []Set    // of a native table, in the order of the dump
+	Sets    []Set    // of a native table, in the order of the dump, or of rules that nft has written into another one
 	// Holes says why a part of the table is not in Chains, or not known; "" where all of it was read. The walk meets
 	// rules that are opaque there; who looks for what is not in a table must ask.
 	Holes string

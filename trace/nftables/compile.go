@@ -131,7 +131,7 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 }
 
 // instead finds the rules of a table that no iptables has written: those that look something up in a set, or compare
-// with a range of addresses.
+// with a range of what are not ports.
 func (in *scope) instead() (out []netfilter.Instead, err error) {
 	own := &scope{ruleset: in.ruleset, table: in.table, sets: in.sets, jumps: map[jumpKey]*op.Jump{}}
 	f := &filler{scope: own, read: in.ruleset.NewRuleReader()}
@@ -189,7 +189,8 @@ func (f *filler) fill(c *netfilter.Chain) error {
 		f.text = rule.AppendText(f.text[:0])
 		r.Num, r.Text, r.Comment = i+1, string(f.text), rule.Comment
 		b := &builder{scope: f.scope, rule: r}
-		if b.build(rule.Statements); b.apart {
+		b.build(rule.Statements)
+		if b.apart {
 			f.apart = append(f.apart, i)
 		}
 		c.Rules[i] = r

@@ -35,8 +35,7 @@ type builder struct {
 	ops    []netfilter.Op
 	acted  bool               // a statement before this place changes something: what comes behind is not asked sooner
 	before []syntax.Statement // the statements before the one in progress
-	// apart: it has what no rule of iptables has, a set or a range of addresses.
-	apart bool
+	apart  bool               // it has what no rule of iptables has: a set, or a range of what are not ports
 }
 
 // exprs compiles an expression, or a concatenation of several.

@@ -47,7 +47,7 @@ func (b *builder) match(m *syntax.Match) bool {
 		b.add(&comparison{left: left, why: dependsOn(left)})
 		return true
 	}
-	if _, isRange := m.Right.(*syntax.Range); isRange && (left[0].typ == typeIPv4 || left[0].typ == typeIPv6) {
+	if _, isRange := m.Right.(*syntax.Range); isRange && left[0].typ != typePort {
 		b.apart = true // iptables writes ranges of ports, and no others
 	}
 	spans, ok := constants(left, m.Right)

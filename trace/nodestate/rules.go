@@ -222,12 +222,13 @@ const unreadApart = "nft has written rules into it that iptables-save does not s
 // returns the tables that have chains of their own.
 func (l *loader) insteadOf(native []*netfilter.Table) []*netfilter.Table {
 	for _, t := range native {
-		for i := range t.Instead {
-			x := &t.Instead[i]
-			for _, own := range l.Rules.Tables {
-				if own.Backend != netfilter.BackendNFT || own.Family != t.Family || own.Name != t.Name {
-					continue
-				}
+		for _, own := range l.Rules.Tables {
+			if len(t.Instead) == 0 || own.Backend != netfilter.BackendNFT || own.Family != t.Family || own.Name != t.Name {
+				continue
+			}
+			own.Sets = append(own.Sets, t.Sets...)
+			for i := range t.Instead {
+				x := &t.Instead[i]
 				at := slices.IndexFunc(own.Chains, func(c *netfilter.Chain) bool { return c.Name == x.Chain })
 				switch {
 				case at < 0:

@@ -28,16 +28,17 @@ func Outer(h *host.Network, inside *netfilter.Packet) (p netfilter.Packet, to st
 func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.Addr) {
 	if v, ok := h.VXLAN(inside.Out); ok && !v.External {
 		n, _ := h.Neighbour(inside.Out, inside.Hop())
-		end = v.Remote
+		var via string
+		end, via = v.Remote, v.Lower // an entry without an interface leaves by any (vxlan_fdb_parse)
 		if ends, known := h.TunnelEnds(inside.Out, n.MAC); known {
 			if len(ends) != 1 || hasUnusual(h, inside.Out) {
 				return nil, end
 			}
-			end = ends[0]
+			end, via = ends[0], ""
 		}
 		return &envelope{
 			name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: inside.Mark,
-			tos: v.TOS, ports: outerPorts(h, &v), via: v.Lower,
+			tos: v.TOS, ports: outerPorts(h, &v), via: via,
 		}, end
 	}
 	t, ok := h.Tunnel(inside.Out)

@@ -59,9 +59,10 @@ func (p *pathCase) isForMany(a netip.Addr) bool {
 
 // takenFromClient says why the node keeps an answer to a client that is not the node itself; "" where it does not. Of
 // an address that merely stands for clients nothing is said, nor of one that an interface of the node has: whether it
-// is another host that asks is not known (clientsOwn).
+// is another host that asks is not known (clientsOwn). An answer to another address is one whose translation was not
+// taken back.
 func (p *pathCase) takenFromClient(o *expect.Origin, back *netfilter.Outcome) string {
-	if back.End != netfilter.Delivered || o.Kind == expect.FromNode || o.Sample {
+	if back.End != netfilter.Delivered || back.Packet.Dst != o.Address || o.Kind == expect.FromNode || o.Sample {
 		return ""
 	}
 	if dev, _ := p.net.HasAddress(o.Address); dev != "" && p.cluster.podNames[o.Address] == "" {

@@ -29,8 +29,8 @@ var _ = register(kind{
 const (
 	repairTunnel = "the tunnel's interface is set by the CNI: restart its pod on the node, so that it sets the node's " +
 		"present address"
-	repairUnderlay = "repair the route or the interface by which the tunnel's packets leave the node: the evidence names " +
-		"it"
+	repairUnderlay = "repair the route or the interface by which the tunnel's packets leave the node: the evidence " +
+		"names it"
 	repairFilter = "let the reverse path filter pass what comes from the tunnel's other end: change the route back to " +
 		"it, or the setting"
 )

@@ -3,7 +3,6 @@
 package endtoend
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -36,10 +35,7 @@ func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.
 			}
 			end, via = ends[0], ""
 		}
-		return &envelope{
-			name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: inside.Mark,
-			tos: v.TOS, ports: outerPorts(h, &v), via: via,
-		}, end
+		return vxlanEnvelope(h, &v, end, via, inside.Mark), end
 	}
 	t, ok := h.Tunnel(inside.Out)
 	if !ok || t.External || forms[t.Kind] == nil {

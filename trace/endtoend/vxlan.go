@@ -61,11 +61,7 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 	if s, ok := x.neighbour(place, in); !ok {
 		return s, in
 	}
-	e := &envelope{
-		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: x.mark, tos: v.TOS,
-		ports: outerPorts(x.from.Host, &v),
-		adds:  vxlanOverhead(end), via: to.Via,
-	}
+	e := vxlanEnvelope(x.from.Host, &v, end, to.Via, x.mark)
 	arrival, s, ok := x.outer(place, e, end)
 	if !ok {
 		return s, in
@@ -74,6 +70,15 @@ func (x *crossing) vxlan(place string) (s report.Segment, in string) {
 		return s, in
 	}
 	return right(segment, place, "VXLAN %d by %s to %s (%s of %s)", v.ID, x.out, end, in, x.to.Name), in
+}
+
+// vxlanEnvelope is what a VXLAN of a node puts a packet with a mark into, that it sends to an end; via is the interface
+// that this has to leave by.
+func vxlanEnvelope(h *host.Network, v *host.VXLAN, end netip.Addr, via string, mark uint32) *envelope {
+	return &envelope{
+		name: fmt.Sprintf("VXLAN %d", v.ID), proto: netfilter.UDP, port: v.Port, src: v.Local, mark: mark, tos: v.TOS,
+		ports: outerPorts(h, v), adds: vxlanOverhead(end), via: via,
+	}
 }
 
 // ownFrames tells whether the other end of a tunnel takes the frames for its own that have come back, as they come from

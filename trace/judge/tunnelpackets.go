@@ -4,7 +4,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -177,12 +176,11 @@ func (p *pathCase) tunnelEnds(
 	}
 	var all obstacle
 	free := false
-	for i, x := range slices.Clone(res.Outcomes) {
-		s := byEveryWay(&x, arrives)
-		switch {
+	for i := range res.Outcomes {
+		switch s := byEveryWay(&res.Outcomes[i], arrives); {
 		case !s.found():
 			free = true
-		case i == 0 || !all.found():
+		case !all.found():
 			all = s
 		}
 	}

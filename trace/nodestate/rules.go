@@ -227,15 +227,18 @@ func (l *loader) insteadOf(native []*netfilter.Table) []*netfilter.Table {
 				continue
 			}
 			own.Sets = append(own.Sets, t.Sets...)
+			chains := make(map[string]*netfilter.Chain, len(own.Chains))
+			for _, c := range own.Chains {
+				chains[c.Name] = c
+			}
 			for i := range t.Instead {
 				x := &t.Instead[i]
-				at := slices.IndexFunc(own.Chains, func(c *netfilter.Chain) bool { return c.Name == x.Chain })
-				switch {
-				case at < 0:
-				case len(own.Chains[at].Rules) != x.Rules:
-					own.Chains[at].Unread = unreadApart
+				switch c := chains[x.Chain]; {
+				case c == nil:
+				case len(c.Rules) != x.Rules:
+					c.Unread = unreadApart
 				default:
-					own.Chains[at].Rules[x.At] = x.Rule
+					c.Rules[x.At] = x.Rule
 				}
 			}
 		}

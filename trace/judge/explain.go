@@ -131,7 +131,7 @@ func (p *pathCase) explainStale(is *issue) {
 			if e.Address.String() == is.subject {
 				is.predicate, is.message = true, fmt.Sprintf(
 					"is in EndpointSlice %s, but %s; connections are sent to it nevertheless",
-					strings.Join(e.Slices, ", "), condition(&e))
+					strings.Join(e.Slices, ", "), p.condition(&e))
 				return
 			}
 		}
@@ -146,12 +146,21 @@ func familyOf(f expect.Frontend) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-func condition(e *expect.Endpoint) string {
+// condition says why an endpoint of the Service is none of this path. Hints that kube-proxy has not gone by are named:
+// since it reads the zone by a handler of its own (cmd/kube-proxy/app/server.go of 1.37, NewNodeTopologyConfig), one
+// that learns of the Node before the handler is registered never learns its zone.
+func (p *pathCase) condition(e *expect.Endpoint) string {
+	zone := ""
+	if p.object != nil {
+		zone = p.object.Labels[corev1.LabelTopologyZone]
+	}
 	switch {
 	case e.Terminating:
 		return "terminating"
 	case !e.Ready:
 		return "not ready"
+	case !localPolicy(p.svc, p.want) && zone != "" && len(e.HintZones) > 0 && !slices.Contains(e.HintZones, zone):
+		return fmt.Sprintf("meant for zone %s, and this node is in %s", strings.Join(e.HintZones, ", "), zone)
 	case !e.Local:
 		return "not to be used from this node"
 	}

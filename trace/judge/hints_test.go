@@ -4,6 +4,7 @@ package judge
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -118,5 +119,32 @@ func TestHintsThatTheNodeIgnores(t *testing.T) {
 				t.Errorf("command %q, want %q", command, tt.command)
 			}
 		})
+	}
+}
+
+// A kube-proxy that has not read its node's zone uses all endpoints, those of other zones, too. In 1.37 that happens when
+// it learns of the Node before it listens (cmd/kube-proxy/app/server.go, NewNodeTopologyConfig): found on a busy machine.
+func TestKubeProxyDoesNotKnowItsZone(t *testing.T) {
+	w := openCaptured(t, "iptables") // whose kube-proxy has read the endpoints of shop/ep3 without hints
+	w.zones("a", "b", "c")
+	w.hinted("a", "b", "c")
+	r := w.run()
+	wrong := 0
+	for i := range r.Paths {
+		p := &r.Paths[i]
+		if p.Service.Name != "ep3" || p.Verdict != report.Mismatch {
+			continue
+		}
+		for _, f := range p.Findings {
+			if f.Code == StaleEndpoint {
+				wrong++
+				if !strings.Contains(f.Message, "meant for zone ") || !strings.Contains(f.Message, "this node is in a;") {
+					t.Errorf("%s: %s", p.Frontend.Address, f.Message)
+				}
+			}
+		}
+	}
+	if wrong == 0 {
+		t.Error("no endpoint of another zone is found")
 	}
 }

@@ -23,6 +23,15 @@ func Outer(h *host.Network, inside *netfilter.Packet) (p netfilter.Packet, to st
 	return p, e.name + " to " + e.to(end), true
 }
 
+// Carries tells whether an interface of a node is a tunnel that is followed.
+func Carries(h *host.Network, dev string) bool {
+	if v, ok := h.VXLAN(dev); ok {
+		return !v.External
+	}
+	t, ok := h.Tunnel(dev)
+	return ok && !t.External && forms[t.Kind] != nil
+}
+
 // carrier is what the tunnel that a packet leaves by puts it into, and where that goes.
 func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.Addr) {
 	if v, ok := h.VXLAN(inside.Out); ok && !v.External {

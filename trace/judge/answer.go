@@ -160,7 +160,8 @@ func (p *pathCase) walkOnward() []onward {
 		return *p.onward
 	}
 	out := []onward{}
-	s, client, lists := start(p.want.Frontend, p.want.Origin), "", ""
+	p.first = start(p.want.Frontend, p.want.Origin)
+	s, client, lists := &p.first, "", ""
 	if p.want.Origin.Kind == expect.FromPod {
 		client = p.want.Origin.Iface
 	}
@@ -170,10 +171,10 @@ func (p *pathCase) walkOnward() []onward {
 			!end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
 			continue
 		}
-		x, left := p.onwardBy(&s, i, nil, client, lists)
+		x, left := p.onwardBy(s, i, nil, client, lists)
 		for _, way := range p.res.Outcomes[i].Ways { // end may be of a list that a walk has replaced
 			var y onward
-			y, left = p.onwardBy(&s, i, &way, client, left)
+			y, left = p.onwardBy(s, i, &way, client, left)
 			x = eitherWay(x, y)
 		}
 		lists = left
@@ -181,7 +182,7 @@ func (p *pathCase) walkOnward() []onward {
 			out = append(out, x)
 		}
 	}
-	if u := p.another(s, lists); u != nil && len(out) == 0 {
+	if u := p.another(*s, lists); u != nil && len(out) == 0 {
 		out = append(out, onward{unsure: u})
 	}
 	p.onward = &out

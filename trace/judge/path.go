@@ -35,6 +35,8 @@ type worker struct {
 		walked []netfilter.Outcome
 		got    []outcome
 	}
+	// first is the packet of the last path that opens a connection: what walks it keeps pointers to it.
+	first netfilter.Start
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo cache[netip.Addr, []host.Hop]
 	// siblings is what routedPods has found.

@@ -53,6 +53,9 @@ type tunnelWalk struct {
 // of their own (udp_tunnel_xmit_skb in net/ipv4/udp_tunnel_core.c, iptunnel_xmit in net/ipv4/ip_tunnel_core.c), and
 // answers come in within such to the node's own address.
 func (p *pathCase) tunnelStops(_ *expect.Origin, end *netfilter.Outcome) obstacle {
+	if !endtoend.Carries(p.net, end.Packet.Out) {
+		return obstacle{}
+	}
 	inside := end.Packet
 	key := tunnelKey{hop{inside.Out, inside.Hop()}, inside.Mark, inside.TOS, inside.AnyTOS, !inside.Dst.Is4()}
 	find := func() tunnelWalk { return p.walkTunnel(&inside) }

@@ -166,6 +166,40 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	}
 }
 
+// What the kernel has reported is read to the end also by a process that comes to it late; it used to read one datagram.
+func TestEventsThatAreReadLate(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
+		return
+	}
+	must(t, "", "ip", "link", "set", "lo", "up")
+	must(t, nativeText, "nft", "-f", "-")
+	listener, err := Listen(ReceiveBuffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	table, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if err := table.Trace(testConnection); err != nil {
+		t.Fatal(err)
+	}
+	const packets = 20
+	for range packets {
+		send(t, "127.0.0.1:6001", "127.0.0.1:7001")
+	}
+	events, err := listener.collect(50*time.Millisecond, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(texts(t, table.Name(), events), "\n")
+	if n := strings.Count(got, "inet own c 0 accept"); n != packets {
+		t.Errorf("events of %d packets were read, %d were sent", n, packets)
+	}
+}
+
 // killedEnv is set in the process that is killed.
 const killedEnv = "SVCPROXY_TEST_KILLED"
 

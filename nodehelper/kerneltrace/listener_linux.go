@@ -37,14 +37,36 @@ func Listen(receiveBuffer int) (*Listener, error) {
 // Close ends the receiving.
 func (l *Listener) Close() error { return l.conn.Close() }
 
-// longest is how long Collect goes on at most: others may have packets traced all the time.
+// longest is how long Collect waits for events at most: others may have packets traced all the time.
 const longest = 300 * time.Millisecond
 
+// buffered is how many datagrams the receive buffer holds at most: each takes as much of it as the smallest piece of
+// memory that the kernel allots to one (SKB_TRUESIZE in linux/skbuff.h).
+const buffered = ReceiveBuffer / 512
+
 // Collect returns the events that are received until none has come for the time of quiet, which may be 0, and for not
-// much longer than a third of a second. The error is unix.ENOBUFS if events were lost.
-func (l *Listener) Collect(quiet time.Duration) ([]Event, error) {
+// much longer than a third of a second; of those that were received by then none is left out, however late this process
+// comes to read them. The error is unix.ENOBUFS if events were lost.
+func (l *Listener) Collect(quiet time.Duration) ([]Event, error) { return l.collect(quiet, longest) }
+
+func (l *Listener) collect(quiet, longest time.Duration) ([]Event, error) {
+	var out []Event
 	end := time.Now().Add(longest)
-	return l.until(func(*Event) bool { return time.Now().After(end) }, quiet)
+	for late := 0; late < buffered; {
+		if time.Now().After(end) {
+			quiet = 0
+			late++
+		}
+		events, err := l.Next(quiet)
+		if errors.Is(err, ErrTimeout) {
+			break
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, events...)
+	}
+	return out, nil
 }
 
 // ErrTimeout says that the kernel reported nothing more.
@@ -53,21 +75,9 @@ var ErrTimeout = errors.New("the kernel reported nothing more")
 // Read returns the events up to the first for which last is true, with those that came together with it. The error is
 // [ErrTimeout] if none has come for the time of timeout before that.
 func (l *Listener) Read(last func(*Event) bool, timeout time.Duration) ([]Event, error) {
-	out, err := l.until(last, timeout)
-	if err == nil && !slices.ContainsFunc(out, func(e Event) bool { return last(&e) }) {
-		err = ErrTimeout
-	}
-	return out, err
-}
-
-// until receives events until one is the last, or none has come for the time of quiet.
-func (l *Listener) until(last func(*Event) bool, quiet time.Duration) ([]Event, error) {
 	var out []Event
 	for {
-		events, err := l.Next(quiet)
-		if errors.Is(err, ErrTimeout) {
-			return out, nil
-		}
+		events, err := l.Next(timeout)
 		if err != nil {
 			return out, err
 		}

@@ -40,9 +40,10 @@ func (l *Listener) Close() error { return l.conn.Close() }
 // longest is how long Collect waits for events at most: others may have packets traced all the time.
 const longest = 300 * time.Millisecond
 
-// buffered is how many datagrams the receive buffer holds at most: each takes as much of it as the smallest piece of
+// buffered is how many datagrams the receive buffer, which the kernel makes twice as large as it was asked to
+// (sock_setsockopt in net/core/sock.c), holds at most: each takes as much of it as the smallest piece of
 // memory that the kernel allots to one (SKB_TRUESIZE in linux/skbuff.h).
-const buffered = ReceiveBuffer / 512
+const buffered = 2 * ReceiveBuffer / 512
 
 // Collect returns the events that are received until none has come for the time of quiet, which may be 0, and for not
 // much longer than a third of a second; of those that were received by then none is left out, however late this process
@@ -67,6 +68,18 @@ func (l *Listener) collect(quiet, longest time.Duration) ([]Event, error) {
 		out = append(out, events...)
 	}
 	return out, nil
+}
+
+// Discard reads what was received so far, of which some may be lost: it was not asked for.
+func (l *Listener) Discard() error {
+	for range buffered {
+		if _, err := l.Next(0); errors.Is(err, ErrTimeout) {
+			break
+		} else if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+	}
+	return nil
 }
 
 // ErrTimeout says that the kernel reported nothing more.

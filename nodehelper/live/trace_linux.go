@@ -24,6 +24,8 @@ const (
 	maxTraced = 60
 	// tries is how many connections are made for each endpoint: of two, one is missed less than once in a million times.
 	tries = 12
+	// retries is how often a connection is made again of which events were lost: others may have many packets traced.
+	retries = 2
 	// settled is how long no event has to arrive until a packet's events are complete.
 	settled = 30 * time.Millisecond
 )
@@ -147,6 +149,12 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 	ends := slices.Collect(maps.Keys(missing))
 	for range min(max(1, tries*len(missing)), maxTraced) {
 		trace, err := t.connection(ctx, space, p.ProbeTarget, ends)
+		for range retries {
+			if !errors.Is(err, unix.ENOBUFS) {
+				break
+			}
+			trace, err = t.connection(ctx, space, p.ProbeTarget, ends)
+		}
 		if err != nil {
 			return err
 		}
@@ -178,7 +186,7 @@ func (t *tracing) connection(
 	connection := kerneltrace.Connection{Protocol: kinds[target.Protocol].proto, From: local, To: target.To}
 	// A packet of the previous connection may have arrived late, between its last event and the end of its tracing: with
 	// SCTP that is frequent.
-	if _, err := t.listener.Collect(0); err != nil {
+	if err := t.listener.Discard(); err != nil {
 		return out, err
 	}
 	if err := t.table.Trace(connection); err != nil {

@@ -106,7 +106,7 @@ table inet svcproxy-trace-0 {
 	defer wg.Wait()
 	defer close(done)
 	wg.Go(func() {
-		for tick := time.NewTicker(10 * time.Millisecond); ; {
+		for tick := time.NewTicker(50 * time.Millisecond); ; {
 			select {
 			case <-done:
 				tick.Stop()

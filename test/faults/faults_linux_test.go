@@ -150,6 +150,7 @@ func (f *fault) try(t *testing.T) {
 	if got != f.fails && !f.varies {
 		t.Errorf("of %d connections %d fail, want %s: %s", connections, failed, f.fails, why)
 	}
+	counted := rules(t)
 	if f.then != "" {
 		testutil.Run(t, "", "bash", "-c", s.script(t)+f.then)
 	}
@@ -157,8 +158,9 @@ func (f *fault) try(t *testing.T) {
 	if len(r.Paths) != 1 {
 		t.Fatalf("%d paths; %s", len(r.Paths), r.Error)
 	}
-	said := fmt.Sprintf("%d of %d connections fail (%s), and it is %s", failed, connections, why, findings(t, r))
 	p := &r.Paths[0]
+	said := fmt.Sprintf("%d of %d connections fail (%s), and it is %s (node %s)%s", failed, connections, why, p.Verdict,
+		r.Verdict, findings(r, func(report.Severity) bool { return true }))
 	switch {
 	case failed == 0 && f.unknownToo && (p.Verdict == report.Unknown || p.Verdict == report.Warning):
 	case failed == 0 && (p.Verdict != report.Match || r.Verdict != report.Match):
@@ -166,20 +168,37 @@ func (f *fault) try(t *testing.T) {
 	case failed == 0:
 	case p.Verdict == report.Match, f.mismatch && p.Verdict != report.Mismatch:
 		t.Error(said)
-	case !regexp.MustCompile("(?i)" + f.named).MatchString(said):
-		t.Errorf("nothing names %s: %s", f.named, said)
+	case !regexp.MustCompile("(?i)" + f.named).MatchString(accused(r)):
+		t.Errorf("nothing that makes it %s names %s: %s", p.Verdict, f.named, said)
+	case counted.idle(r, f.v6) != "":
+		t.Errorf("no packet has come to the rule of %s: %s", counted.idle(r, f.v6), said)
 	}
 	t.Log(said)
 }
 
-// findings are the verdicts, and all that is said of the path and of the node.
-func findings(t *testing.T, r *report.NodeReport) string {
-	t.Helper()
+// accused is what is said by the findings that the verdict of the path comes from: what a note or a warning names beside
+// them is not what the connections fail by.
+func accused(r *report.NodeReport) string {
+	return findings(r, func(s report.Severity) bool {
+		switch r.Paths[0].Verdict {
+		case report.Mismatch:
+			return s == report.Error
+		case report.Warning:
+			return s != report.Info
+		}
+		return true
+	})
+}
+
+// findings are those of the path and of the node that have such a severity, with their commands and evidence.
+func findings(r *report.NodeReport, which func(report.Severity) bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (node %s)", r.Paths[0].Verdict, r.Verdict)
 	for _, list := range [][]report.Finding{r.Paths[0].Findings, r.Findings} {
 		for i := range list {
 			x := &list[i]
+			if !which(x.Severity) {
+				continue
+			}
 			fmt.Fprintf(&b, "\n%s %s %s: %s", x.Severity, x.Code, x.Subject, x.Message)
 			for _, c := range x.Commands {
 				fmt.Fprintf(&b, "\n    %s (%s)", c.Line, c.When)

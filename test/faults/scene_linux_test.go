@@ -232,13 +232,13 @@ func (s *scene) script(t *testing.T) string {
 
 const prelude = `
 set -e
-# hook NAME FAMILY HOOK PRIORITY RULE...: a base chain with rules
+# hook NAME FAMILY HOOK PRIORITY RULE...: a base chain with rules, which count what they drop
 hook() {
 	local name="fault_$1" family="$2"
 	nft add table "$family" "$name"
 	nft add chain "$family" "$name" c "{ type filter hook $3 priority $4; }"
 	shift 4
-	for r in "$@"; do nft add rule "$family" "$name" c "$r"; done
+	for r in "$@"; do nft add rule "$family" "$name" c "${r/%drop/counter drop}"; done
 }
 in_pod() { nsenter --net=/proc/$CPID/ns/net "$@"; }
 in_local() { nsenter --net=/proc/$LPID/ns/net "$@"; }

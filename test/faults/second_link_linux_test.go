@@ -68,7 +68,7 @@ func secondLinkFaults() []fault {
 			name: "the node's packets have the address of another interface, which filters answers", from: "node",
 			make: marked("OUTPUT", "-d $S") + `filter 1; unmarked
 				ip route add $S/32 via 10.81.0.2 dev d0 src 10.81.0.1`,
-			fails: some, named: `rp_filter|ReversePathFilter`,
+			fails: some, named: `Shadowed.*POSTROUTING`,
 		},
 		{
 			name:  "a pod's packets are marked for another interface, which filters answers",

@@ -37,7 +37,7 @@ func verdictFaults() []fault {
 			make: chain("netdev", "ingress devices = { eth0, lo }", "tcp sport 8080 drop"),
 		},
 		{
-			name: "ingress of several devices, one of which takes the clients' ports", fails: some, named: `source port`,
+			name: "ingress of several devices, one of which takes the clients' ports", fails: some, named: `fault_f`,
 			make: chain("netdev", "ingress devices = { eth0, $CV }", "tcp sport 8080 drop"),
 		},
 		{

@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
 	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 )
@@ -74,10 +76,20 @@ func ruleset(
 	if err != nil {
 		return nil, err
 	}
-	var tables []nftnetlink.OutlineTable
-	tables, header.Left, err = nftnetlink.Outline(answers, binary.NativeEndian, managed, without)
+	tables, left, err := nftnetlink.Outline(answers, binary.NativeEndian, managed, without)
 	if err != nil {
 		return nil, err
+	}
+	apart, err := writtenByNFT(left)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range left {
+		if apart[[2]string{t.Family, t.Name}] {
+			tables = append(tables, t)
+			continue
+		}
+		header.Left = append(header.Left, t.TableName)
 	}
 	if header.Parts, answers, err = rulesInPart(tables, answers); err != nil {
 		return nil, err
@@ -106,6 +118,36 @@ func ruleset(
 	out := parts[0]
 	for _, p := range parts[1:] {
 		out = append(out, p...)
+	}
+	return out, nil
+}
+
+// writtenByNFT tells into which tables of iptables, by family and name, nft has written rules that iptables-save prints
+// as others, and that need no set ([nftnetlink.Apart]). Only chains that are not kube-proxy's own are asked for, which
+// are nearly all: what somebody else writes into one of these is gone when it writes its rules anew.
+func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err error) {
+	var queries []query
+	for i := range tables {
+		for _, c := range tables[i].Chains {
+			if !strings.HasPrefix(c, kubeproxy.PrefixOwn) {
+				queries = append(queries, rulesOf(&tables[i], c))
+			}
+		}
+	}
+	if len(queries) == 0 {
+		return nil, nil
+	}
+	rules, err := appendAll(nil, queries)
+	if err != nil {
+		return nil, err
+	}
+	out = map[[2]string]bool{}
+	for _, part := range rules {
+		if err := nftnetlink.Apart(part, binary.NativeEndian, func(family, table string) {
+			out[[2]string{family, table}] = true
+		}); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }

@@ -37,8 +37,7 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 			continue
 		}
 		for _, c := range t.Chains {
-			queries = append(queries, query{Request: request(unix.NFT_MSG_GETRULE, t.Number,
-				netlink.String(unix.NFTA_RULE_TABLE, t.Name), netlink.String(unix.NFTA_RULE_CHAIN, c))})
+			queries = append(queries, rulesOf(t, c))
 		}
 	}
 	if len(queries) == 0 {
@@ -73,4 +72,10 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 		parts = append(parts, p)
 	}
 	return parts, answers, nil
+}
+
+// rulesOf is the request for the rules of a chain.
+func rulesOf(t *nftnetlink.OutlineTable, chain string) query {
+	return query{Request: request(unix.NFT_MSG_GETRULE, t.Number,
+		netlink.String(unix.NFTA_RULE_TABLE, t.Name), netlink.String(unix.NFTA_RULE_CHAIN, chain))}
 }

@@ -60,7 +60,7 @@ func shortFaults() []fault {
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 		sourceFaults(), unprintedFaults(), returnFaults(), detourFaults(), gatewayFaults(),
-		guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(), tunnelFaults(), mixedFaults(),
+		rangeFaults(), guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(), tunnelFaults(), mixedFaults(),
 	)
 }
 

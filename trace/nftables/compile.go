@@ -131,7 +131,7 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 }
 
 // instead finds the rules of a table that no iptables has written: those that look something up in a set, or compare
-// with a range of what are not ports.
+// what are not ports with a range, or by their order.
 func (in *scope) instead() (out []netfilter.Instead, err error) {
 	own := &scope{ruleset: in.ruleset, table: in.table, sets: in.sets, jumps: map[jumpKey]*op.Jump{}}
 	f := &filler{scope: own, read: in.ruleset.NewRuleReader()}

@@ -87,8 +87,8 @@ type OutlineTable struct {
 	// Handle is the kernel's number of the table, and no other one's ever; 0: it does not tell.
 	Handle uint64
 	Sets   []OutlineSet
-	// InPart tells that something is left out. Chains are then those whose rules are requested, and Sets has, of those
-	// without a name of their own, all: which of them the rules need these tell, see [Lookups].
+	// InPart tells that something is left out: Chains are those whose rules are requested, and Sets has, of those
+	// without a name of their own, all: which of them the rules need these tell, see [Lookups]. Else Chains are all.
 	InPart bool
 	Chains []string
 }
@@ -136,12 +136,12 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 // Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements
 // belong into the dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no
 // base chain that it does not show (see [syntax.Chain.IsIPTables]), and no set, with which rules come that it prints as
-// others. Tables of families that are not read are in neither. without names the chains and sets of a table that are to
+// others. Without a set such rules come, too: see [Apart]. Tables of families that are not read are in neither. without names the chains and sets of a table that are to
 // be left out; nil: none are. A base chain never is.
 func Outline(
 	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
 	without func(family, table, name string) bool,
-) (ask []OutlineTable, left []syntax.TableName, err error) {
+) (ask, left []OutlineTable, err error) {
 	foreign := map[syntax.TableName]bool{}
 	at := map[syntax.TableName]int{}
 	var all []OutlineTable
@@ -170,8 +170,8 @@ func Outline(
 			if c.Hook != "" && !c.IsIPTables(table.Name) {
 				foreign[table] = true
 			}
-			if i, ok := at[table]; ok && without != nil {
-				if c.Hook == "" && without(table.Family, table.Name, c.Name) {
+			if i, ok := at[table]; ok {
+				if c.Hook == "" && without != nil && without(table.Family, table.Name, c.Name) {
 					all[i].InPart = true
 				} else {
 					all[i].Chains = append(all[i].Chains, c.Name)
@@ -198,7 +198,7 @@ func Outline(
 	})
 	for _, t := range all {
 		if managed != nil && managed(t.Family, t.Name) && !foreign[t.TableName] {
-			left = append(left, t.TableName)
+			left = append(left, t)
 			continue
 		}
 		ask = append(ask, t)
@@ -206,9 +206,55 @@ func Outline(
 	return ask, left, err
 }
 
+// Apart calls f with the table of each rule that compares something by its order, or with a range, that is no field of
+// a transport header: iptables compares ports so, and nothing else, and prints one end of another range as all of it
+// (iptables 1.8.9 prints ip saddr 10.0.0.1-10.0.0.5 as -s 10.0.0.5/32). The rules are the kernel's answers to requests
+// for them.
+func Apart(rules []byte, order binary.ByteOrder, f func(family, table string)) error {
+	const equal, unequal = 0, 1 // enum nft_cmp_ops
+	const sign, base = 2, 2     // NFTA_CMP_OP, NFTA_PAYLOAD_BASE
+	ports := false
+	return expressions(rules, order, func(m message, rule, outer *attrs) error {
+		name := outer.text(exprName)
+		var inner attrs
+		switch name {
+		case "cmp", "payload":
+			if err := parseAttrs(outer[exprData], order, &inner); err != nil {
+				return err
+			}
+		}
+		switch {
+		case name == "payload":
+			ports = inner.num(base) == baseTransport
+		case name == "range", name == "cmp" && inner.num(sign) != equal && inner.num(sign) != unequal:
+			if !ports {
+				f(familyNumbers[m.family], rule.text(ruleTable))
+			}
+		case name == "meta", name == "ct", name == "exthdr", name == "rt", name == "fib", name == "socket":
+			ports = false
+		}
+		return nil
+	})
+}
+
 // Lookups calls f with the name of each set that rules look something up in, as often as they do. The rules are the
 // kernel's answers to requests for them.
 func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set string)) error {
+	return expressions(rules, order, func(m message, rule, outer *attrs) error {
+		if outer.text(exprName) != "lookup" {
+			return nil
+		}
+		var inner attrs
+		if err := parseAttrs(outer[exprData], order, &inner); err != nil {
+			return err
+		}
+		f(familyNumbers[m.family], rule.text(ruleTable), inner.text(lookupSet))
+		return nil
+	})
+}
+
+// expressions calls f with each expression of rules.
+func expressions(rules []byte, order binary.ByteOrder, f func(m message, rule, outer *attrs) error) error {
 	return messages(rules, order, func(m message) error {
 		if m.kind != msgNewRule {
 			return nil
@@ -217,22 +263,17 @@ func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set str
 		if err := parseAttrs(m.attrs, order, &a); err != nil {
 			return err
 		}
-		family, table := familyNumbers[m.family], a.text(ruleTable)
 		for _, e := range eachAttr(a[ruleExprs], order) {
-			var outer, inner attrs
+			var outer attrs
 			if e == nil {
 				return errAttrs
 			}
 			if err := parseAttrs(e, order, &outer); err != nil {
 				return err
 			}
-			if outer.text(exprName) != "lookup" {
-				continue
-			}
-			if err := parseAttrs(outer[exprData], order, &inner); err != nil {
+			if err := f(m, &a, &outer); err != nil {
 				return err
 			}
-			f(family, table, inner.text(lookupSet))
 		}
 		return nil
 	})

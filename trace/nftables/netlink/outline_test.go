@@ -21,7 +21,7 @@ func TestOutline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []syntax.TableName{{Family: "ip", Name: "nat"}}; !reflect.DeepEqual(left, want) {
+	if want := (syntax.TableName{Family: "ip", Name: "nat"}); len(left) != 1 || left[0].TableName != want {
 		t.Errorf("left %v, want %v", left, want)
 	}
 	var names []string

@@ -9,6 +9,13 @@ const narrow = `ip link add d0 mtu 1300 type veth peer name d1 netns $RPID
 	ip route replace $RCIDR via 10.80.0.2; ip -6 route replace $RCIDR6 via fd00:80::2
 `
 
+// single has every namespace send single packets, and not many as one (GSO), which a bridge passes on whatever their
+// size (is_skb_forwardable in include/linux/netdevice.h), as what comes from a wire may be.
+const single = `for p in self $CPID $LPID $RPID $QPID; do
+	nsenter --net=/proc/$p/ns/net sh -c 'for d in $(ls /sys/class/net); do ip link set $d gso_max_segs 1; done'
+done
+`
+
 // sizeFaults are those of large packets, and of the message that one was too large.
 func sizeFaults() []fault {
 	return []fault{
@@ -135,6 +142,48 @@ func sizeFaults() []fault {
 				iptables-nft -t mangle -A PREROUTING -i cni0 -j MARK --set-mark 0x70
 				ip rule add pref 60 fwmark 0x70 iif lo blackhole`,
 			fails: some, named: `60: .*blackhole`,
+		},
+		{
+			name: "the client's port of the bridge takes smaller packets than the bridge", large: true,
+			make:  single + `ip link set $CV mtu 1300; ip link set cni0 mtu 1500; touch_all`,
+			fails: all, named: `vethfad0f8b0`,
+		},
+		{
+			name: "an endpoint's port of the bridge takes smaller packets than the bridge", large: true,
+			make:  single + `ip link set $LV mtu 1300; ip link set cni0 mtu 1500; touch_all`,
+			fails: some, named: `veth8f46cb60`,
+		},
+		{
+			name: "an endpoint's port of the bridge takes smaller packets than the bridge, from outside", large: true,
+			from: "outside", nodePort: true, make: single + `ip link set $LV mtu 1300; ip link set cni0 mtu 1500; touch_all`,
+			fails: some, named: `veth8f46cb60`,
+		},
+		{
+			name: "ports of the bridge take smaller packets than the bridge, and so do the pods", large: true,
+			make: single + `ip link set $CV mtu 1300; ip link set $LV mtu 1300; ip link set cni0 mtu 1500
+				in_pod ip link set eth0 mtu 1300; in_local ip link set eth0 mtu 1300; touch_all`,
+			fails: none,
+		},
+		{
+			name: "a port of the bridge takes smaller packets than the pod, and so does the bridge", large: true,
+			make: single + `ip link set $CV mtu 1300; touch_all`, fails: all, named: `vethfad0f8b0`,
+		},
+		{
+			name: "an endpoint's port takes smaller packets than the bridge, which calls no rules", large: true, from: "node",
+			make: single + `ip link set $LV mtu 1300; ip link set cni0 mtu 1500; touch_all
+				sysctl -qw net.bridge.bridge-nf-call-iptables=0`,
+			fails: some, named: `veth8f46cb60`,
+		},
+		{
+			name: "a smaller MTU of which the pod is told, and a route back of which the endpoint is not", large: true,
+			make: narrow + single + `ip rule add pref 70 iif d0 lookup 70; ip route add 10.245.1.0/24 dev cni0 mtu 700 table 70
+				in_remote ip route replace 10.245.1.0/24 via 10.80.0.1
+				iptables-nft -I OUTPUT -p icmp -d $R -j DROP; iptables-nft -I OUTPUT -p icmp -d $RNODE -j DROP`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a queue that counts packets, of sizes of a table",
+			make: `tc qdisc add dev $CV root stab mtu 65535 tsize 512 mpu 60000 linklayer ethernet pfifo limit 100`, fails: none,
 		},
 	}
 }

@@ -101,7 +101,10 @@ var (
 	})
 )
 
-var mayBeTooLarge = stopped(MTUTooSmall, citing((*pathCase).smallerMTU),
+var mayBeTooLarge = stopped(MTUTooSmall,
+	citing(func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) []string {
+		return slices.Concat(p.smallerMTU(o, end), p.narrowPort(o, end))
+	}),
 	"the interface or the route by which packets leave has a smaller MTU than the pod: packets that are too large are "+
 		"lost, unless the ICMP messages that tell the pod its path's MTU come back to it")
 

@@ -25,7 +25,7 @@ var _ = register(kind{
 // the message that says so does not come back to the pod.
 func (p *pathCase) blackHole() []issue {
 	if p.holes == nil {
-		found := p.findHoles()
+		found := append(p.findHoles(), p.narrowLinks()...)
 		p.holes = &found
 	}
 	return *p.holes
@@ -41,27 +41,33 @@ func (p *pathCase) findHoles() []issue {
 		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() || e.Packet.Clamped {
 			return obstacle{}
 		}
-		evidence, about, who, dev := p.smallerMTU(o, e), netfilter.Later, "pod", e.Packet.Out
-		if evidence == nil {
-			evidence, about, who, dev = p.smallerMTUBack(o, e), netfilter.Reply, "endpoint", o.Iface
-		}
-		if evidence == nil {
-			return obstacle{}
-		}
-		end := *e
-		where, by, why := p.messageLost(&end, about)
-		if why == "" {
-			return obstacle{}
-		}
-		if like.code == "" {
-			like = issue{
-				code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
-				message: fmt.Sprintf("%s, by which the %s would learn that its packets are too large for %s: %s", why,
-					who, dev, tooLargeFor(&end.Packet)),
-				evidence: append(by, say(evidence...)...),
+		end := *e // a walk replaces the list that it is in
+		for _, x := range []struct {
+			evidence []string
+			about    netfilter.Turn
+			who, dev string
+		}{
+			{p.smallerMTU(o, &end), netfilter.Later, "pod", end.Packet.Out},
+			{p.smallerMTUBack(o, &end), netfilter.Reply, "endpoint", o.Iface},
+		} {
+			if x.evidence == nil {
+				continue
 			}
+			where, by, why := p.messageLost(&end, x.about)
+			if why == "" {
+				continue
+			}
+			if like.code == "" {
+				like = issue{
+					code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
+					message: fmt.Sprintf("%s, by which the %s would learn that its packets are too large for %s: %s", why,
+						x.who, x.dev, tooLargeFor(&end.Packet, x.who)),
+					evidence: append(by, say(x.evidence...)...),
+				}
+			}
+			return stoppedBy(x.evidence...)
 		}
-		return stoppedBy(evidence...)
+		return obstacle{}
 	})
 	if len(sure) == 0 {
 		if len(may) == 0 {
@@ -77,16 +83,16 @@ func (p *pathCase) findHoles() []issue {
 	return []issue{like}
 }
 
-// tooLargeFor says what happens to packets that are too large. Linux forbids that routers fragment datagrams, unless
-// the client's socket or its namespace asks otherwise (ip_dont_fragment in include/net/ip.h).
-// Larger ones than its own interface takes are fragmented by the client itself, and the fragments again.
-func tooLargeFor(x *netfilter.Packet) string {
+// tooLargeFor says what happens to packets of a sender that are too large. Linux forbids that routers fragment
+// datagrams, unless the sender's socket or its namespace asks otherwise (ip_dont_fragment in include/net/ip.h).
+// Larger ones than its own interface takes are fragmented by the sender itself, and the fragments again.
+func tooLargeFor(x *netfilter.Packet, sender string) string {
 	if x.Proto == netfilter.TCP {
 		return "connections hang once it sends more than fits into one"
 	}
-	lost := "datagrams that do not fit, and that the pod's own interface takes whole, are lost"
+	lost := "datagrams that do not fit, and that the " + sender + "'s own interface takes whole, are lost"
 	if x.Family == netfilter.IPv4 {
-		lost += ", unless the client allows routers to fragment them, which Linux does not by default"
+		lost += ", unless the " + sender + " allows routers to fragment them, which Linux does not by default"
 	}
 	return lost
 }

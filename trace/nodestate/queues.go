@@ -34,6 +34,13 @@ var queueKinds = map[string]losing{
 	"hfsc": always, "drr": always, "qfq": always, "etf": always,
 }
 
+// counting are the queues without others below them that do not limit bytes: for how large they take packets decides at
+// most which waits for which.
+var counting = map[string]bool{
+	"noqueue": true, "pfifo": true, "pfifo_head_drop": true, "pfifo_fast": true, "sfq": true, "codel": true,
+	"fq_codel": true, "pie": true, "fq_pie": true, "hhf": true, "skbprio": true, "clsact": true, "ingress": true,
+}
+
 func never([]string) bool  { return false }
 func always([]string) bool { return true }
 
@@ -69,7 +76,7 @@ func losesPackets(text []string) bool {
 		return false
 	}
 	loses, known := queueKinds[text[0]]
-	return !known || loses(text[1:]) || above("overhead", "mpu")(text[1:])
+	return !known || loses(text[1:]) || !counting[text[0]] && above("overhead", "mpu")(text[1:])
 }
 
 // classHolds tells whether a class of a queue passes too little; text is what tc prints of it, from its kind on.

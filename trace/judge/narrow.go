@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package judge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+)
+
+// vlanHeader is by how much a frame may be larger than an interface takes, before a bridge or a pair of veth discards
+// it (VLAN_HLEN in __is_skb_forwardable, include/linux/netdevice.h).
+const vlanHeader = 4
+
+// podLink is the node's end of the link to a pod.
+type podLink struct {
+	dev, port string // where packets to the pod leave by; the port of it, where dev is a bridge, else dev
+	pod       netip.Addr
+	takes     int // the MTU of port
+	of        int // that of the pod's own interface, as the pod says it; 0 where nobody asked it
+}
+
+// podLinks are the links to the client and to an endpoint that are pods of the node.
+func (p *pathCase) podLinks(o *expect.Origin, end *netfilter.Outcome) (out []podLink) {
+	add := func(dev string, a netip.Addr) {
+		l := podLink{dev: dev, port: dev, pod: a}
+		if p.net.Bridge(dev) {
+			l.port = p.net.Port(dev, a)
+		}
+		if kind, _ := p.net.Kind(l.port); kind != "veth" {
+			return
+		}
+		if l.takes = p.net.MTU(l.port); l.takes > 0 {
+			l.of = p.mtuAt(a)
+			out = append(out, l)
+		}
+	}
+	if o.Kind == expect.FromPod && !netfilter.IsUnknown(o.Iface) && p.backTo(o, end) == o.Address {
+		add(o.Iface, o.Address)
+	}
+	if x := &end.Packet; !netfilter.IsUnknown(x.Out) && x.Hop() == x.Dst && x.Dst != o.Address {
+		add(x.Out, x.Dst)
+	}
+	return out
+}
+
+// mtuAt is the MTU of the interface that has an address, as its owner says; 0 where nobody asked it.
+func (p *pathCase) mtuAt(a netip.Addr) int {
+	owner, ok := p.holderOf(a)
+	if !ok || owner.Pod == "" {
+		return 0
+	}
+	x := p.peers.ask(owner)
+	if x.net == nil {
+		return 0
+	}
+	dev, _ := x.net.HasAddress(a)
+	return x.net.MTU(dev)
+}
+
+// narrowLink: larger packets of the pod than the node's end of its link takes are discarded there, and those to it by a
+// bridge before that (veth_xmit in drivers/net/veth.c, br_dev_queue_push_xmit in net/bridge/br_forward.c). Neither
+// tells anybody: these are no routers. Of TCP both ends send no more than either takes.
+func (p *pathCase) narrowLink(o *expect.Origin, end *netfilter.Outcome) (evidence []string, fix report.Remedy) {
+	if end.Packet.Proto != netfilter.TCP || end.Packet.Clamped {
+		return nil, fix
+	}
+	links, most := p.podLinks(o, end), 0
+	for _, l := range links {
+		if l.of > 0 && (most == 0 || l.of < most) {
+			most = l.of
+		}
+	}
+	for _, l := range links {
+		if l.of == 0 || most <= l.takes+vlanHeader {
+			continue
+		}
+		evidence = append(evidence, fmt.Sprintf("ip link: %s, the node's end of the link of %s, has mtu %d; the pod's end %d",
+			l.port, l.pod, l.takes, l.of))
+		fix.Text = "give both ends of the link the same MTU: the CNI's configuration has it"
+		fix.Commands = append(fix.Commands, p.onNode("where the pod's MTU is the right one",
+			"ip", "link", "set", "dev", l.port, "mtu", fmt.Sprint(l.of)))
+	}
+	return evidence, fix
+}
+
+// narrowLinks finds such links.
+func (p *pathCase) narrowLinks() []issue {
+	found := stopped(endtoend.PMTUBlackHole, func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
+		evidence, fix := p.narrowLink(o, end)
+		return obstacle{evidence: evidence, remedy: fix}
+	}, "the node's end of a pod's link takes smaller packets than the pod: larger ones are discarded there, and nobody "+
+		"is told: connections hang once more is sent than fits into one").path(p)
+	for i := range found {
+		if found[i].severity == "" {
+			found[i].actual = "large packets do not arrive"
+		}
+	}
+	return found
+}
+
+// narrowPort compares the port of a bridge that leads to a pod whose own MTU nobody has asked for with the bridge,
+// whose MTU follows that of its ports unless somebody has set it (br_mtu_auto_adjust in net/bridge/br_if.c).
+func (p *pathCase) narrowPort(o *expect.Origin, end *netfilter.Outcome) (evidence []string) {
+	for _, l := range p.podLinks(o, end) {
+		if of := p.net.MTU(l.dev); l.of == 0 && of > l.takes+vlanHeader {
+			evidence = append(evidence, fmt.Sprintf("ip link: %s has mtu %d, %s mtu %d, by which it sends to %s: a bridge "+
+				"discards larger packets, and tells nobody", l.dev, of, l.port, l.takes, l.pod))
+		}
+	}
+	return evidence
+}

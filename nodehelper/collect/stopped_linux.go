@@ -30,16 +30,16 @@ func readStopped(ctx context.Context, r *reader) ([]byte, error) {
 			}
 		}
 	}
-	frozen, err := cgroup.Frozen(cmp.Or(r.Root, "/"), slices.Sorted(maps.Keys(all)))
-	if err != nil {
-		return nil, fmt.Errorf("whether control groups of processes that listen are frozen: %w", err)
-	}
+	frozen, unread := cgroup.Frozen(cmp.Or(r.Root, "/"), slices.Sorted(maps.Keys(all)))
 	for _, pid := range frozen {
 		stopped[pid] = host.Frozen
 	}
 	var out bytes.Buffer
 	for _, pid := range slices.Sorted(maps.Keys(stopped)) {
 		fmt.Fprintf(&out, "%s %s\n", pid, stopped[pid])
+	}
+	if unread != nil { // what is stopped by a signal is known all the same
+		fmt.Fprintf(&out, "# control groups of processes that listen were not read: %s\n", sentence(unread))
 	}
 	return out.Bytes(), nil
 }

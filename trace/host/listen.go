@@ -4,6 +4,7 @@ package host
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -137,11 +138,16 @@ func MarkStopped(list []Socket, data []byte) error {
 	if Unterminated(data) {
 		return fmt.Errorf("it is cut off in line %d", bytes.Count(data, []byte("\n"))+1)
 	}
+	var unread error
 	stopped, frozen, number := map[int]bool{}, map[int]bool{}, 0
 	for line := range bytes.Lines(data) {
 		number++
 		f := strings.Fields(string(line))
 		if len(f) == 0 {
+			continue
+		}
+		if f[0] == "#" && Printable(line) {
+			unread = errors.New(strings.Join(f[1:], " "))
 			continue
 		}
 		pid, err := strconv.Atoi(f[0])
@@ -158,7 +164,7 @@ func MarkStopped(list []Socket, data []byte) error {
 			!slices.ContainsFunc(s.Others, func(pid int) bool { return !stopped[pid] })
 		s.Frozen = s.Stopped && (frozen[s.PID] || slices.ContainsFunc(s.Others, func(pid int) bool { return frozen[pid] }))
 	}
-	return nil
+	return unread
 }
 
 // isProcessState tells whether a text is a process's state as ps prints it (ps(1), PROCESS STATE CODES).

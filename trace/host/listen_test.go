@@ -83,6 +83,18 @@ func FuzzParseListen(f *testing.F) {
 	})
 }
 
+// TestMarkStoppedInPart: that groups were not read does not undo what is known of processes.
+func TestMarkStoppedInPart(t *testing.T) {
+	list := []Socket{{PID: 7}, {PID: 8}}
+	const said = "control groups of processes that listen were not read: permission denied"
+	if err := MarkStopped(list, []byte("7 T\n# "+said+"\n")); err == nil || err.Error() != said {
+		t.Errorf("%v, want %s", err, said)
+	}
+	if !list[0].Stopped || list[1].Stopped {
+		t.Errorf("%+v", list)
+	}
+}
+
 // A socket is stopped where all of its processes are; a list that holds others, too, says no more.
 func TestMarkStopped(t *testing.T) {
 	list := []Socket{

@@ -23,7 +23,9 @@ type policy struct {
 	mask     uint32
 	dir      string // "out", "fwd", "in"; "" for one of a socket, or of an interface of IPsec
 	// acts: it transforms packets, or blocks them.
-	acts bool
+	acts     bool
+	priority uint32 // the lowest one counts
+	narrow   bool   // it selects by more than addresses, a protocol and a mark
 	// others: it is what happens to packets that no policy selects (xfrm_lookup_with_ifid and __xfrm_policy_check in
 	// net/xfrm/xfrm_policy.c).
 	others bool
@@ -33,7 +35,8 @@ type policy struct {
 const defaultPolicies = "Default policies:"
 
 // parsePolicies reads what ip xfrm policy prints, and ip xfrm policy getdefault behind it.
-func parsePolicies(data []byte) ([]*netfilter.Table, error) {
+// on tells whether a setting is known to be on.
+func parsePolicies(data []byte, on func(key string) bool) ([]*netfilter.Table, error) {
 	var all []*policy
 	var bad error
 	selected, others, _ := strings.Cut(string(data), defaultPolicies)
@@ -82,11 +85,18 @@ func parsePolicies(data []byte) ([]*netfilter.Table, error) {
 	for _, dir := range []string{"out", "fwd", "in"} {
 		var rules []*netfilter.Rule
 		for _, p := range all {
-			if p.dir == dir {
-				rules = append(rules, &netfilter.Rule{
-					Text: p.text, Ops: []netfilter.Op{&obstacle{applies: p.applies, why: at[dir].why}},
-				})
+			if p.dir != dir {
+				continue
 			}
+			applies := func(x *netfilter.Packet) op.Truth {
+				if p.excused(x, on) {
+					return op.No
+				}
+				return p.applies(x, all)
+			}
+			rules = append(rules, &netfilter.Rule{
+				Text: p.text, Ops: []netfilter.Op{&obstacle{applies: applies, why: at[dir].why}},
+			})
 		}
 		if len(rules) > 0 {
 			out = append(out, programTable("xfrm", dir,
@@ -108,6 +118,8 @@ func policyOf(words []string) (*policy, error) {
 			p.dst, err = netip.ParsePrefix(words[i+1])
 		case "proto":
 			p.proto, _ = op.Protocol(words[i+1])
+		default:
+			p.narrow = true
 		}
 		if err != nil {
 			return nil, fmt.Errorf("it has the selector %q: %w", p.text, err)
@@ -127,6 +139,12 @@ func (p *policy) add(words []string) {
 			p.dir = words[1]
 			p.text = short(p.text + " " + strings.Join(words, " "))
 			p.acts = p.acts || slices.Contains(words, "action")
+			if i := slices.Index(words, "priority"); i >= 0 && i+1 < len(words) {
+				if n, err := strconv.ParseUint(words[i+1], 10, 32); err == nil {
+					p.priority = uint32(n)
+				}
+			}
+			p.narrow = p.narrow || !slices.Contains(words, "main") // one of another type stands beside these
 		}
 	case "tmpl":
 		p.acts = true
@@ -146,21 +164,49 @@ func (p *policy) add(words []string) {
 	}
 }
 
-// applies tells whether a packet is one of those that the policy selects, as far as it is read.
-func (p *policy) applies(x *netfilter.Packet) op.Truth {
+// excused tells whether the kernel asks for no policy of this kind by the settings of an interface: for packets that
+// leave by it (DST_NOXFRM, which the policy for all others does not heed: xfrm_lookup_with_ifid), and for those that
+// come in by it (IPSKB_NOPOLICY; __xfrm_policy_check2 in include/net/xfrm.h). IPv6 has the latter for the node's own
+// addresses alone (addrconf_f6i_alloc in net/ipv6/addrconf.c).
+func (p *policy) excused(x *netfilter.Packet, on func(key string) bool) bool {
+	switch {
+	case x.Family != netfilter.IPv4:
+		return false
+	case p.dir == "out":
+		return !p.others && !netfilter.IsUnknown(x.Out) && on("net/ipv4/conf/"+x.Out+"/disable_xfrm")
+	}
+	return !netfilter.IsUnknown(x.In) && on("net/ipv4/conf/"+x.In+"/disable_policy")
+}
+
+// applies tells whether a packet is one of those that the policy selects, as far as it is read, and that none of all
+// policies lets pass before it.
+func (p *policy) applies(x *netfilter.Packet, all []*policy) op.Truth {
 	if p.others {
 		return op.Yes
 	}
-	if !p.acts || p.src.Addr().Is4() != (x.Family == netfilter.IPv4) || p.proto != 0 && p.proto != x.Proto ||
-		x.Mark&p.mask != p.mark {
+	if !p.acts {
 		return op.No
 	}
 	for _, as := range p.lookups(x) {
-		if (!as.dst.IsValid() || p.dst.Contains(as.dst)) && (!as.src.IsValid() || p.src.Contains(as.src)) {
+		if !p.selects(x, as) {
+			continue
+		}
+		if !slices.ContainsFunc(all, func(o *policy) bool {
+			return !o.acts && !o.others && !o.narrow && o.dir == p.dir && o.priority < p.priority && as.dst.IsValid() &&
+				as.src.IsValid() && o.selects(x, as)
+		}) {
 			return op.Yes
 		}
 	}
 	return op.No
+}
+
+// selects tells whether a policy selects a packet by some addresses. The one with the lowest priority counts
+// (xfrm_policy_lookup_bytype in net/xfrm/xfrm_policy.c).
+func (p *policy) selects(x *netfilter.Packet, as selected) bool {
+	return p.src.Addr().Is4() == (x.Family == netfilter.IPv4) && (p.proto == 0 || p.proto == x.Proto) &&
+		x.Mark&p.mask == p.mark &&
+		(!as.dst.IsValid() || p.dst.Contains(as.dst)) && (!as.src.IsValid() || p.src.Contains(as.src))
 }
 
 // selected are the addresses by which the kernel looks for a policy.

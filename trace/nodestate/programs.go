@@ -83,7 +83,9 @@ func (l *loader) programs() error {
 	for _, x := range []struct {
 		file  string
 		parse func([]byte) ([]*netfilter.Table, error)
-	}{{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, parsePolicies}, {snapshot.EbtablesFile, parseEbtables}} {
+	}{
+		{snapshot.ProgramsFile, parsePrograms}, {snapshot.XfrmFile, l.policies}, {snapshot.EbtablesFile, parseEbtables},
+	} {
 		parse := func(data []byte) ([]*netfilter.Table, error) {
 			out, err := x.parse(data)
 			if x.file == snapshot.ProgramsFile {
@@ -110,6 +112,14 @@ func (l *loader) programs() error {
 		l.Rules.Rank = order.rank
 	}
 	return err
+}
+
+// policies reads xfrm-policy.txt.
+func (l *loader) policies(data []byte) ([]*netfilter.Table, error) {
+	return parsePolicies(data, func(key string) bool {
+		v, ok := l.Host.Sysctl(key)
+		return ok && v != "0"
+	})
 }
 
 // errCut is for a text whose end is missing.

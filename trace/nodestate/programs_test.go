@@ -110,7 +110,8 @@ src 0.0.0.0/0 dst 0.0.0.0/0
 	dir out priority 1 ptype main 
 	if_id 0x1
 `
-	tables, err := parsePolicies([]byte(text))
+	off := func(string) bool { return false }
+	tables, err := parsePolicies([]byte(text), off)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ src 0.0.0.0/0 dst 0.0.0.0/0
 		t.Errorf("without the mark: %q", got)
 	}
 	for _, bad := range []string{"\tdir out\n", "Command not found\n", "src x dst y\n\tdir out\n"} {
-		if _, err := parsePolicies([]byte(bad)); err == nil {
+		if _, err := parsePolicies([]byte(bad), off); err == nil {
 			t.Errorf("%q is read without an error", bad)
 		}
 	}
@@ -166,6 +167,6 @@ func FuzzPrograms(f *testing.F) {
 	f.Add([]byte("src 10.0.0.0/8 dst 10.0.0.0/8\n\tdir out\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		_, _ = parsePrograms(data)
-		_, _ = parsePolicies(data)
+		_, _ = parsePolicies(data, func(string) bool { return true })
 	})
 }

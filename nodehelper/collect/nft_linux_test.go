@@ -299,6 +299,41 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	}
 }
 
+// TestRangesOfNFTAreRead: a table of iptables is read whole where nft has written a range into a chain that is not
+// kube-proxy's, and no other table.
+func TestRangesOfNFTAreRead(t *testing.T) {
+	if !isolated(t) {
+		return
+	}
+	must(t, "iptables-nft", "-A", "FORWARD", "-p", "tcp", "--dport", "1:5", "-j", "DROP")
+	must(t, "iptables-nft", "-t", "mangle", "-A", "FORWARD", "-p", "tcp", "!", "--dport", "1:5", "-j", "DROP")
+	must(t, "iptables-nft", "-t", "nat", "-N", "KUBE-X")
+	must(t, "nft", "add rule ip nat KUBE-X ip saddr 10.0.0.1-10.0.0.5 drop")
+	for _, c := range []struct {
+		rule, want string
+	}{{"", ""}, {"ip saddr 10.0.0.1-10.0.0.5 drop", "filter"}, {"ip saddr > 10.0.0.1 drop", "filter"}} {
+		if c.rule != "" {
+			must(t, "nft", "flush chain ip filter FORWARD; add rule ip filter FORWARD "+c.rule)
+		}
+		data := gather(t, Options{
+			Root: "/", Files: []string{snapshot.NFTDumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"},
+		}).data[snapshot.NFTDumpFile]
+		tables, err := nftables.ParseDump(data, nftables.IPTables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, table := range tables {
+			if len(table.Instead) > 0 {
+				got = append(got, table.Name)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%q: %q, want %q", c.rule, got, c.want)
+		}
+	}
+}
+
 // A ruleset that changes all the time is not taken for one that was read.
 func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "nft") {

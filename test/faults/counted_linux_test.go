@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -70,4 +72,26 @@ func (r ruleset) idle(of *report.NodeReport, v6 bool) string {
 		}
 	}
 	return ""
+}
+
+// TestIdleRules: a rule that is said to drop packets, and has counted none, is found.
+func TestIdleRules(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "iptables-nft") {
+		return
+	}
+	testutil.Run(t, "", "bash", "-ec", "iptables-nft -A FORWARD -j DROP; ip link set lo up; "+
+		"nft 'table inet fault_f { chain c { type filter hook output priority 0; ip daddr 127.0.0.9 counter drop; }; }'; "+
+		"echo >/dev/udp/127.0.0.9/9 || true")
+	for want, ref := range map[string]report.RuleRef{
+		"X: filter FORWARD rule 1": {Table: "filter", Backend: report.BackendNFT, Chain: "FORWARD", Rule: 1},
+		"":                         {Table: "fault_f", Backend: report.BackendNative, Chain: "c", Rule: 1},
+	} {
+		r := &report.NodeReport{
+			Paths:    []report.Path{{}},
+			Findings: []report.Finding{{Code: "X", Severity: report.Error, Evidence: []report.Evidence{{Where: ref}}}},
+		}
+		if got := rules(t).idle(r, false); got != want {
+			t.Errorf("%s: %q, want %q", ref, got, want)
+		}
+	}
 }

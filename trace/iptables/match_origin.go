@@ -45,6 +45,24 @@ func bridged(c *netfilter.Context) truth {
 	return no
 }
 
+// bridgePort is bridged for a port by its name: no packet comes in or leaves by an interface that is no port of the
+// bridge that this one came in by.
+func bridgePort(arg string) (cond, bool) {
+	return func(c *netfilter.Context) truth {
+		t := bridged(c)
+		if t == no || strings.HasSuffix(arg, "+") || strings.Contains(c.Packet.In, ".") {
+			return t
+		}
+		if has, known := c.Host.HasLink(c.Packet.In); !has || !known {
+			return t
+		}
+		if at := c.Host.Master(arg); at == "" || at != c.Packet.In && at != c.Host.Master(c.Packet.In) {
+			return no
+		}
+		return t
+	}, arg != ""
+}
+
 // packetType: packets to Services are for one host (net/netfilter/xt_pkttype.c).
 func packetType(_ *ruleSpec, o *option) (cond, bool) {
 	arg, ok := o.arg()

@@ -119,7 +119,7 @@ var matches = map[string]*matchSpec{
 	},
 	"physdev": {
 		options: map[string]reader{
-			"--physdev-in": anyArg(bridged), "--physdev-out": anyArg(bridged),
+			"--physdev-in": withArg(bridgePort), "--physdev-out": withArg(bridgePort),
 			"--physdev-is-in": flag(bridged), "--physdev-is-out": flag(bridged), "--physdev-is-bridged": flag(bridged),
 		},
 	},

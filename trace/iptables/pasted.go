@@ -23,6 +23,8 @@ type Dump struct {
 	Excerpt string
 	// Legacy is true where iptables-nft has noted that there are tables of iptables-legacy, too.
 	Legacy bool
+	// Foreign are the tables of which iptables-nft has noted that they have base chains which it does not show.
+	Foreign []string
 }
 
 // Errors of texts that look like the output of iptables, and cannot be read as such.
@@ -43,7 +45,7 @@ func Read(data []byte, family netfilter.Family, backend netfilter.Backend) (*Dum
 	err := errNoText
 	if isText(data) && !strings.ContainsRune(text, '\u201c') { // a typographic quote, in place of that of a comment
 		if err = strict.all(text); err == nil {
-			return &Dump{Tables: onlyOnce(strict.tables), Legacy: strict.legacy}, nil
+			return &Dump{Tables: onlyOnce(strict.tables), Legacy: strict.legacy, Foreign: strict.foreign}, nil
 		}
 	}
 	if text = pasted.Text(data); strings.IndexByte(text, 0) >= 0 || !isText([]byte(text)) {
@@ -51,7 +53,7 @@ func Read(data []byte, family netfilter.Family, backend netfilter.Backend) (*Dum
 	}
 	r := &divider{parser: parser{scope: scope{family: family}, backend: backend, wanted: backend}}
 	r.all(text)
-	d := &Dump{Excerpt: r.excerpt, Legacy: r.legacy}
+	d := &Dump{Excerpt: r.excerpt, Legacy: r.legacy, Foreign: r.parser.foreign}
 	for i := range r.segments {
 		t, why := r.build(&r.segments[i])
 		if why != nil {

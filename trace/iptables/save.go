@@ -126,6 +126,7 @@ type parser struct {
 	backend, wanted netfilter.Backend
 	first           netfilter.Backend // that a header names
 	legacy          bool              // a note says that iptables-legacy has tables, too
+	foreign         []string          // tables with base chains that are not shown
 
 	// The rules of a chain are consecutive: ptrs has those of all chains, from run on those of last.
 	ptrs []*netfilter.Rule
@@ -219,7 +220,11 @@ func (p *parser) comment(line string) error {
 		return nil
 	}
 	name, rest, ok := strings.Cut(after, "'")
-	if !ok || !strings.Contains(rest, "incompatible") {
+	switch {
+	case !ok || !strings.Contains(rest, "incompatible"):
+		return nil
+	case strings.Contains(rest, "incompatible base-chains"):
+		p.foreign = append(p.foreign, name)
 		return nil
 	}
 	t := &netfilter.Table{Family: p.family, Backend: p.backend, Name: name}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -236,6 +237,21 @@ func TestKeys(t *testing.T) {
 		k := parse(t, "*nat\n:X - [0:0]\n-A X "+rule+"\nCOMMIT\n")[0].Chains[0].Rules[0].Key
 		if got := fmt.Sprint(k.Dst, k.Proto, k.DstPort); got != want {
 			t.Errorf("%s: %s, want %s", rule, got, want)
+		}
+	}
+}
+
+func TestTableWithBaseChainsOfNFTIsRead(t *testing.T) {
+	const note = "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n"
+	d, err := Read([]byte(note+small), netfilter.IPv4, netfilter.BackendNFT)
+	if err != nil || !slices.Equal(d.Foreign, []string{"nat"}) || len(d.Tables) != len(parse(t, small)) {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	for _, table := range d.Tables {
+		for _, c := range table.Chains {
+			if c.Unread != "" {
+				t.Errorf("chain %s: %s", c.Name, c.Unread)
+			}
 		}
 	}
 }

@@ -81,6 +81,9 @@ func (l *loader) rules() error {
 		return err
 	}
 	native = l.insteadOf(native)
+	for i := range saves {
+		saves[i].doubtForeign(l.HasNFT())
+	}
 	l.Rules.Tables = append(l.Rules.Tables, native...)
 	l.Rules.Link()
 	for i, f := range Families {
@@ -213,6 +216,22 @@ func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
 		l.fail(x.name, err)
 	}
 	return nil, nil
+}
+
+// doubtForeign makes tables unread that have base chains of nft, where nothing shows these.
+func (x *saved) doubtForeign(shown bool) {
+	for backend, d := range x.dumps {
+		for _, t := range x.tables {
+			if shown || t.Backend != backend || !slices.Contains(d.Foreign, t.Name) {
+				continue
+			}
+			for _, c := range t.Chains {
+				if c.Base != nil {
+					c.Unread = "nft has given this table base chains that iptables-save does not show: nft list ruleset does"
+				}
+			}
+		}
+	}
 }
 
 // unreadApart is said of a chain whose rules iptables-save and the kernel do not count alike.

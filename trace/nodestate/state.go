@@ -248,7 +248,9 @@ func (l *loader) sockets() (err error) {
 		return err
 	}
 	mark := func(data []byte) (struct{}, error) { return struct{}{}, host.MarkStopped(l.Sockets, data) }
-	_, _, err = read(l, snapshot.StoppedFile, true, mark, nil)
+	_, _, err = read(l, snapshot.StoppedFile, true, mark, func(struct{}, error) bool {
+		return slices.ContainsFunc(l.Sockets, func(s host.Socket) bool { return s.Stopped })
+	})
 	return err
 }
 

@@ -60,7 +60,7 @@ func shortFaults() []fault {
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 		sourceFaults(), unprintedFaults(), returnFaults(), detourFaults(), gatewayFaults(),
-		ipsecFaults(), assortedFaults(), rangeFaults(), guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(), tunnelFaults(), mixedFaults(),
+		ipsecFaults(), assortedFaults(), conditionFaults(), rangeFaults(), guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(), tunnelFaults(), mixedFaults(),
 	)
 }
 

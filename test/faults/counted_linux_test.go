@@ -65,7 +65,7 @@ func (r ruleset) idle(of *report.NodeReport, v6 bool) string {
 				if list[i].Severity != report.Error || n == 0 || n > len(r[at]) {
 					continue
 				}
-				if m := dropping.FindStringSubmatch(r[at][n-1]); m != nil && m[1] == "0" {
+				if m := dropping.FindStringSubmatch(r[at][n-1]); len(m) > 0 && m[1] == "0" {
 					return list[i].Code + ": " + e.String()
 				}
 			}

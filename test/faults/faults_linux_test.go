@@ -60,7 +60,8 @@ func shortFaults() []fault {
 		sizeFaults(), portFaults(), nextHopFaults(), queueFaults(), arptablesFaults(),
 		fieldFaults(), onwardFaults(), secondLinkFaults(), askingFaults(), betweenFaults(),
 		sourceFaults(), unprintedFaults(), returnFaults(), detourFaults(), gatewayFaults(),
-		ipsecFaults(), assortedFaults(), conditionFaults(), rangeFaults(), guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(), tunnelFaults(), mixedFaults(),
+		ipsecFaults(), assortedFaults(), conditionFaults(), rangeFaults(),
+		guardFaults(), routeTypeFaults(), scopeFaults(), pairFaults(), tunnelFaults(), mixedFaults(),
 	)
 }
 
@@ -176,8 +177,8 @@ func (f *fault) try(t *testing.T) {
 	t.Log(said)
 }
 
-// accused is what is said by the findings that the verdict of the path comes from: what a note or a warning names beside
-// them is not what the connections fail by.
+// accused is what is said by the findings that the verdict of the path comes from: what a note or a warning names
+// beside them is not what the connections fail by.
 func accused(r *report.NodeReport) string {
 	return findings(r, func(s report.Severity) bool {
 		switch r.Paths[0].Verdict {

@@ -136,8 +136,8 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 // Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements
 // belong into the dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no
 // base chain that it does not show (see [syntax.Chain.IsIPTables]), and no set, with which rules come that it prints as
-// others. Without a set such rules come, too: see [Apart]. Tables of families that are not read are in neither. without names the chains and sets of a table that are to
-// be left out; nil: none are. A base chain never is.
+// others. Without a set such rules come, too: see [Apart]. Tables of families that are not read are in neither. without
+// names the chains and sets of a table that are to be left out; nil: none are. A base chain never is.
 func Outline(
 	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
 	without func(family, table, name string) bool,

@@ -17,7 +17,7 @@ import (
 
 // readListeners lists sockets that wait for connections or packets as ss -Hltunp does, with what sock_diag alone tells
 // where the kernel has it: the limits of queues, and which sockets of IPv6 take IPv4, too, whose address ss prints as
-// "*".
+// "*". What ss -e and ss -m add of these shows that it is of sock_diag: of /proc a limit of 0 says nothing.
 func readListeners(_ context.Context, r *reader) ([]byte, error) {
 	r.listeners.once.Do(func() { r.listeners.text, r.listeners.err = r.listListeners() })
 	return r.listeners.text, r.listeners.err
@@ -65,6 +65,15 @@ func (r *reader) listListeners() ([]byte, error) {
 			text = text[:colon] + "%" + d + text[colon:]
 		}
 		return text
+	}, func(i int) string {
+		d, text := &list[i], ""
+		if d.Local.Addr().Is6() {
+			text = " v6only:0"
+			if d.V6Only {
+				text = " v6only:1"
+			}
+		}
+		return fmt.Sprintf("%s skmem:(r%d,rb%d)", text, d.Held, d.Room)
 	})
 }
 
@@ -74,11 +83,12 @@ func (r *reader) listFromProc() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.listing(list, func(i int) string { return shown(list[i].Local) })
+	return r.listing(list, func(i int) string { return shown(list[i].Local) }, func(int) string { return "" })
 }
 
-// listing prints sockets with the processes that have them; local is what it prints of a socket's own address.
-func (r *reader) listing(list []sockets.Socket, local func(i int) string) ([]byte, error) {
+// listing prints sockets with the processes that have them; local is what it prints of a socket's own address, and more
+// what it adds to the line.
+func (r *reader) listing(list []sockets.Socket, local, more func(i int) string) ([]byte, error) {
 	users, err := sockets.Users(list)
 	if err != nil {
 		return nil, err
@@ -97,6 +107,7 @@ func (r *reader) listing(list []sockets.Socket, local func(i int) string) ([]byt
 		if len(by) > 0 {
 			fmt.Fprintf(&out, " users:(%s)", strings.Join(by, ","))
 		}
+		out.WriteString(more(i))
 		out.WriteByte('\n')
 	}
 	return out.Bytes(), nil

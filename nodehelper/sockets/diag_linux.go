@@ -16,6 +16,7 @@ import (
 // Of uapi/linux/sock_diag.h and uapi/linux/inet_diag.h.
 const (
 	sockDiagByFamily = 20
+	skMemInfo        = 7  // INET_DIAG_SKMEMINFO
 	skV6Only         = 11 // INET_DIAG_SKV6ONLY
 	requestSize      = 56 // struct inet_diag_req_v2
 	messageSize      = 72 // struct inet_diag_msg
@@ -31,6 +32,9 @@ type Diag struct {
 	V6Only bool
 	// Device is the index of the interface that it is bound to; 0 for none.
 	Device int
+	// Held is how much of the room for what it receives is taken, and Room how much there is, in bytes with what the
+	// kernel needs beside (SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF); 0 where that is not told.
+	Held, Room uint32
 }
 
 // maxDiag bounds how many sockets are listed.
@@ -80,6 +84,7 @@ func diagnose(fd int, family, protocol byte, states uint32) ([]Diag, error) {
 	order.PutUint16(req[4:], sockDiagByFamily)
 	order.PutUint16(req[6:], unix.NLM_F_REQUEST|unix.NLM_F_DUMP)
 	req[unix.SizeofNlMsghdr], req[unix.SizeofNlMsghdr+1] = family, protocol
+	req[unix.SizeofNlMsghdr+2] = 1 << (skMemInfo - 1)
 	order.PutUint32(req[unix.SizeofNlMsghdr+4:], states)
 	if err := unix.Sendto(fd, req, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, err
@@ -140,8 +145,13 @@ func parseDiag(m []byte) (d Diag, ok bool) {
 		if size < unix.SizeofRtAttr || size > len(a) {
 			break
 		}
-		if order.Uint16(a[2:]) == skV6Only && size > unix.SizeofRtAttr {
-			d.V6Only = a[unix.SizeofRtAttr] != 0
+		switch value := a[unix.SizeofRtAttr:size]; order.Uint16(a[2:]) {
+		case skV6Only:
+			d.V6Only = len(value) > 0 && value[0] != 0
+		case skMemInfo:
+			if len(value) >= 8 {
+				d.Held, d.Room = order.Uint32(value), order.Uint32(value[4:])
+			}
 		}
 		a = a[min((size+3)&^3, len(a)):]
 	}

@@ -249,6 +249,8 @@ func TestUplinksAgainstTheKernel(t *testing.T) { againstTheKernel(t, uplinkFault
 
 func TestSizesAgainstTheKernel(t *testing.T) { againstTheKernel(t, sizeFaults) }
 
+func TestSocketsAgainstTheKernel(t *testing.T) { againstTheKernel(t, socketFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }
@@ -382,6 +384,10 @@ var routedPod = []string{
 // listens has a process listen as a fault says.
 func (n *topology) listens(c *fault) {
 	n.t.Helper()
+	if list, ok := strings.CutPrefix(c.listen, "sockets "); ok {
+		n.sockets(c, list)
+		return
+	}
 	switch c.listen {
 	case "":
 	case "full":

@@ -4,6 +4,7 @@ package endtoend
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -23,12 +24,23 @@ type listeners struct {
 	maybe  []*host.Socket // they may: at any address of IPv6, and whether they receive IPv4, too, is not told
 	same   []*host.Socket // at that port of another address, or interface
 	other  []*host.Socket // at other ports
+	all    []host.Socket  // in the order in which they were listed
+}
+
+// and are the sockets that take a packet with one more that may, in the order in which they were listed.
+func (l *listeners) and(m *host.Socket) (out []*host.Socket) {
+	for i := range l.all {
+		if s := &l.all[i]; s == m || slices.Contains(l.taking, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // listenersAt sorts the sockets of a namespace. in is the interface that packets come in by; "" where that is not
 // known.
 func listenersAt(s *nodestate.State, proto string, at netip.AddrPort, in string) listeners {
-	var out listeners
+	out := listeners{all: s.Sockets}
 	for i := range s.Sockets {
 		x := &s.Sockets[i]
 		switch {
@@ -66,7 +78,10 @@ func OnNode(s *nodestate.State, protocol uint8, at netip.AddrPort) (seg report.S
 		return seg, false
 	}
 	if len(l.taking) > 0 {
-		list, _ := weights[proto].winners(l.taking, at.Addr())
+		list, other := winners(l.taking, at.Addr())
+		if other != nil && unserved(other) == 0 {
+			return seg, false
+		}
 		seg = notServed(list, at, nodePlace(s.Name))
 		return with(seg, textsOf(list)...), seg.Code != ""
 	}

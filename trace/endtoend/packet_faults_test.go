@@ -63,8 +63,8 @@ var packetFaults = []fault{
 		undoneBy("node1 iptables-nft -F FORWARD", "node2 iptables-nft -t mangle -F FORWARD"),
 	trap("the tunnel carries no mark", "node1 iptables-nft -t mangle -A FORWARD -i cni0 -j MARK --set-mark 5",
 		"node2 iptables-nft -A FORWARD -m mark --mark 5 -j DROP").overVXLAN(),
-	unknownAt("nobody reads from the socket", report.SegmentEndpointPod).overUDP().listening("udp unread").
-		saying("wait to be read"),
+	lostAt("nobody reads from the socket", report.SegmentEndpointPod, endtoend.BacklogFull).overUDP().
+		listening("udp unread").saying("the buffer of the socket"),
 	unknownAt("one of 1000 connections is dropped", report.SegmentEndpointNode, "node2 iptables-nft -A FORWARD "+
 		"-d 10.244.2.9 -m conntrack --ctstate NEW -m statistic --mode nth --every 1000 --packet 999 -j DROP").
 		passing().saying("for about 0.1% of new connections"),

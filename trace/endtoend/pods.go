@@ -328,7 +328,10 @@ func socketText(s *host.Socket) string {
 	address := "*"
 	if s.Address.IsValid() {
 		address = s.Address.String()
-		if s.Address.Is6() {
+		if !s.IsIPv4() {
+			if s.Mapped {
+				address = "::ffff:" + address
+			}
 			address = "[" + address + "]"
 		}
 	}
@@ -336,8 +339,11 @@ func socketText(s *host.Socket) string {
 		address += "%" + s.Device
 	}
 	text := fmt.Sprintf("%s %s:%d", s.Protocol, address, s.Port)
-	if s.Protocol == "tcp" && s.Backlog > 0 {
+	switch {
+	case s.Protocol == "tcp" && s.Diagnosed:
 		text += fmt.Sprintf(" (%d of %d wait to be accepted)", s.Queue, s.Backlog)
+	case s.Protocol == "udp" && s.Crowded():
+		text += fmt.Sprintf(" (%d of %d bytes are taken)", max(s.Queue, s.Held), s.Room)
 	}
 	if s.Process != "" {
 		text += " " + processOf(s)

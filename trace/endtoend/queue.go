@@ -13,37 +13,65 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// weight is what makes a socket win over others that take a packet, too: one of the very address is looked up first
-// (inet_lhash2_lookup and __udp4_lib_lookup ask for the address, then for any); among those of one kind counts
-// compute_score, of net/ipv4/inet_hashtables.c for TCP and of net/ipv4/udp.c for UDP, and of their namesakes in
-// net/ipv6.
-type weight struct{ address, device, family int }
-
-// weights are by protocol.
-var weights = map[string]weight{"tcp": {8, 1, 1}, "udp": {16, 4, 1}}
-
-// of is a socket's weight for packets to an address. A socket of IPv6 that takes IPv4, too, has no address of its own.
-func (w weight) of(s *host.Socket, to netip.Addr) (sum int) {
-	if s.Address.IsValid() && !s.Address.IsUnspecified() {
-		sum += w.address
+// winners are the sockets that the kernel chooses from, of those that take a packet: one, or several of one group
+// (SO_REUSEPORT), of which one gets each connection by its hash, whatever the queues (reuseport_select_sock in
+// net/core/sock_reuseport.c). Those of the very address are looked up first (inet_lhash2_lookup and udp4_lib_lookup2 ask
+// for the address, then for any). The list is in the order in which sock_diag goes through the kernel's own: of sockets
+// at one port the one that was bound last comes first.
+//
+// other are those which it chooses from if sockets of UDP share the port by SO_REUSEADDR, which nobody is told; nil
+// where that is the same.
+func winners(list []*host.Socket, to netip.Addr) (chosen, other []*host.Socket) {
+	own := slices.DeleteFunc(slices.Clone(list), func(s *host.Socket) bool {
+		return !s.Address.IsValid() || s.Address.IsUnspecified()
+	})
+	if len(own) > 0 {
+		list = own
 	}
-	if s.Device != "" {
-		sum += w.device
+	chosen = group(list, to)
+	if list[0].Protocol != "udp" {
+		return chosen, nil
 	}
-	if to.Is4() && s.Address.Is4() {
-		sum += w.family
+	best := list[0]
+	for _, s := range list {
+		if score(s, to) > score(best, to) {
+			best = s
+		}
 	}
-	return sum
+	if len(chosen) > 1 || chosen[0] != best {
+		other = []*host.Socket{best}
+	}
+	return chosen, other
 }
 
-// winners are the sockets that the kernel chooses from: of those that take a packet the ones with the most weight.
-// Several are of one group (SO_REUSEPORT), of which one gets each connection by its hash, whatever the queues
-// (reuseport_select_sock in net/core/sock_reuseport.c).
-func (w weight) winners(list []*host.Socket, to netip.Addr) (out []*host.Socket, most int) {
-	for _, s := range list {
-		most = max(most, w.of(s, to))
+// group are the sockets that the lookup ends at where all have SO_REUSEPORT, as sockets of TCP at one port must: it ends
+// at the first that takes the packet, whatever those behind it are bound to (inet_lookup_reuseport in
+// net/ipv4/inet_hashtables.c), with all of its group (inet_reuseport_add_sock, udp_reuseport_add_sock). Those of IPv6
+// are behind those of IPv4 (__inet_hash, udp_lib_get_port), and those of UDP there in the order in which they were bound.
+func group(list []*host.Socket, to netip.Addr) (out []*host.Socket) {
+	first := list[0]
+	if i := slices.IndexFunc(list, (*host.Socket).IsIPv4); to.Is4() && i >= 0 {
+		first = list[i]
+	} else if first.Protocol == "udp" {
+		first = list[len(list)-1]
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(s *host.Socket) bool { return w.of(s, to) < most }), most
+	for _, s := range list {
+		if s.Address == first.Address && s.Mapped == first.Mapped && s.Device == first.Device {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// score is compute_score in net/ipv4/udp.c: of sockets without SO_REUSEPORT the first with the most gets all packets.
+func score(s *host.Socket, to netip.Addr) (sum int) {
+	if s.Device != "" {
+		sum += 4
+	}
+	if to.Is4() && s.IsIPv4() {
+		sum++
+	}
+	return sum
 }
 
 // faults are why a socket that takes a packet does not serve it: a cause before what it leads to, as the queue of a
@@ -67,8 +95,14 @@ var faults = []struct {
 		"the kernel accepts connections until its queue is full, and nothing answers",
 	},
 	{
-		BacklogFull, (*host.Socket).Full, "the queue of the socket that listens at %[1]s is full", "have a full queue",
+		BacklogFull, func(s *host.Socket) bool { return s.Protocol == "tcp" && s.Full() },
+		"the queue of the socket that listens at %[1]s is full", "have a full queue",
 		"the process does not accept connections",
+	},
+	{
+		BacklogFull, func(s *host.Socket) bool { return s.Protocol == "udp" && s.Full() },
+		"the buffer of the socket that listens at %[1]s is full", "have a full buffer",
+		"the process does not read what comes, and the kernel discards more",
 	},
 }
 
@@ -76,8 +110,7 @@ var faults = []struct {
 // of the handshake, and SYNs (sk_acceptq_is_full in include/net/sock.h, tcp_conn_request in net/ipv4/tcp_input.c).
 func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, place string) report.Segment {
 	const segment = report.SegmentEndpointPod
-	w := weights[l.taking[0].Protocol]
-	list, most := w.winners(l.taking, at.Addr())
+	list, other := winners(l.taking, at.Addr())
 	texts := textsOf(list)
 	f.socket = list[0]
 	command := enter("ss -ltnup")
@@ -85,16 +118,21 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 		command = "ss -ltnup"
 	}
 	for _, m := range l.maybe {
-		if w.of(m, at.Addr()) >= most && bad(m) != bad(list[0]) {
+		if alike, _ := winners(l.and(m), at.Addr()); slices.Contains(alike, m) && unserved(alike) != unserved(list) {
 			return with(unknown(segment, place, f.to.Node, command, "whether the socket at %s takes the packet in place of "+
 				"that at %s is not known", socketText(m), socketText(list[0])), texts...)
 		}
+	}
+	if other != nil && (unserved(other) == 0) != (unserved(list) == 0) {
+		return with(unknown(segment, place, f.to.Node, command, "%d sockets have the port: with SO_REUSEPORT each may get "+
+			"packets, with SO_REUSEADDR alone that at %s, which was bound last or is the most specific one, gets all; not all "+
+			"of them serve what they get", len(l.taking), socketText(other[0])), textsOf(l.taking)...)
 	}
 	if lost := notServed(list, at, place); lost.Segment != "" {
 		return with(lost, texts...)
 	}
 	for _, x := range list {
-		if x.Protocol == "tcp" && x.Backlog == 0 && x.Queue > 0 {
+		if x.Protocol == "tcp" && !x.Diagnosed && x.Queue > 0 {
 			return with(unknown(segment, place, f.to.Node, command, "%d connections wait at the socket that listens at %s, and "+
 				"how many may is not known", x.Queue, at), texts...)
 		}
@@ -124,14 +162,20 @@ func bad(s *host.Socket) bool {
 	return false
 }
 
-// notServed is the segment where sockets that take the packet do not serve it; the zero Segment where all do.
-func notServed(list []*host.Socket, at netip.AddrPort, place string) (s report.Segment) {
-	code, said, effect, lost := "", []string{}, "", 0
-	for _, x := range list {
-		if bad(x) {
+// unserved is how many of some sockets have one of the faults, as a share.
+func unserved(list []*host.Socket) float64 {
+	lost := 0
+	for _, s := range list {
+		if bad(s) {
 			lost++
 		}
 	}
+	return float64(lost) / float64(len(list))
+}
+
+// notServed is the segment where sockets that take the packet do not serve it; the zero Segment where all do.
+func notServed(list []*host.Socket, at netip.AddrPort, place string) (s report.Segment) {
+	code, said, effect := "", []string{}, ""
 	for i := range faults {
 		c, count := &faults[i], 0
 		for _, x := range list {
@@ -156,5 +200,5 @@ func notServed(list []*host.Socket, at netip.AddrPort, place string) (s report.S
 	return wrong(code, report.SegmentEndpointPod, place, "the workload",
 		"of the %d sockets that listen at %s (SO_REUSEPORT) %s: %s. The kernel gives each connection to one of them, by its "+
 			"hash: about %.0f%% are lost", len(list), at, strings.Join(said, ", "), effect,
-		100*float64(lost)/float64(len(list)))
+		100*unserved(list))
 }

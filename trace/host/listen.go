@@ -4,6 +4,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 type Socket struct {
 	Protocol string     // tcp, udp, sctp, …, as ss calls it
 	Address  netip.Addr // the zero Addr for both families' any address ("*")
+	Mapped   bool       // it is of IPv6, and bound to an address of IPv4 (::ffff:10.0.0.1)
 	Port     uint16
 	Device   string // the interface that it is bound to; "" for none, and where that is not told
 	Process  string // the name of the first process that has it; "" where ss does not show it
@@ -27,7 +29,15 @@ type Socket struct {
 	// Queue is how many connections wait to be accepted at a listening socket of TCP (of others, bytes), and Backlog how
 	// many may, where that is told; else 0.
 	Queue, Backlog int64
+	// Diagnosed: it was listed over sock_diag, and not from /proc, which has no limits of queues, and does not tell which
+	// sockets of IPv6 take IPv4, too.
+	Diagnosed bool
+	// Held is how much of the room for what it receives is taken, and Room how much there is, where that is told; else 0.
+	Held, Room int64
 }
+
+// IsIPv4 tells whether it is a socket of IPv4: one of IPv6 may take IPv4, too.
+func (s *Socket) IsIPv4() bool { return s.Address.Is4() && !s.Mapped }
 
 // Accepts tells whether the socket receives packets of a protocol to an address and port. A socket that is bound to the
 // unspecified address of IPv6 and receives IPv4, too, is shown as "*" by ss; one that is shown as [::] does not.
@@ -40,24 +50,43 @@ func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {
 }
 
 // MayAccept tells of a socket that does not accept packets to an address and port by [Socket.Accepts] that it may all
-// the same: it has any address of IPv6, and a listing that does not tell the limit of a queue is not of sock_diag, and
-// does not tell either whether the socket receives IPv4, too.
+// the same: it has any address of IPv6, and was not listed over sock_diag.
 func (s *Socket) MayAccept(protocol string, to netip.AddrPort) bool {
 	return s.Protocol == protocol && s.Port == to.Port() && to.Addr().Is4() && s.Address == netip.IPv6Unspecified() &&
-		s.Backlog == 0
+		!s.Diagnosed
 }
 
+// smallest is how much room a small datagram takes, with what the kernel needs beside (skb->truesize).
+const smallest = 768
+
 // Full tells whether more connections wait at a listening socket of TCP than may: the kernel drops further ones
-// (sk_acceptq_is_full in include/net/sock.h).
-func (s *Socket) Full() bool { return s.Protocol == "tcp" && s.Backlog > 0 && s.Queue > s.Backlog }
+// (sk_acceptq_is_full in include/net/sock.h). Of UDP, whether no datagram fits in any more
+// (__udp_enqueue_schedule_skb in net/ipv4/udp.c).
+func (s *Socket) Full() bool {
+	switch s.Protocol {
+	case "tcp":
+		return s.Diagnosed && s.Queue > s.Backlog
+	case "udp":
+		return s.Room > 0 && s.Held > 0 && s.Held+smallest > s.Room
+	}
+	return false
+}
 
 // usualBuffer is how many bytes wait at most at a socket of UDP that asks for no other size (net.core.rmem_default).
 const usualBuffer = 212992
 
-// Crowded tells whether so much waits to be read at a socket of UDP that the kernel may drop what comes, unless the
-// process has asked for more room: what no datagram fits into any more, and what the reader has yet to give back, are
+// Crowded tells whether so much waits to be read at a socket of UDP that the kernel may drop what comes; where its room
+// is not told, unless the process has asked for more: what no datagram fits into any more, and what the reader has yet to give back, are
 // less than half (__udp_enqueue_schedule_skb and udp_rqueue_get in net/ipv4/udp.c).
-func (s *Socket) Crowded() bool { return s.Protocol == "udp" && s.Queue > usualBuffer/2 }
+func (s *Socket) Crowded() bool {
+	return s.Protocol == "udp" && max(s.Queue, s.Held) > cmp.Or(s.Room, usualBuffer)/2
+}
+
+// Of a line of ss, what -e and -m add, which it has of sock_diag alone.
+var (
+	v6only = regexp.MustCompile(` v6only:[01](?:\s|$)`)
+	skmem  = regexp.MustCompile(` skmem:\(r(\d+),rb(\d+)[,)]`)
+)
 
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
 var users = regexp.MustCompile(`\("([^"]*)",pid=(\d+)`)
@@ -69,7 +98,7 @@ func ParseListen(data []byte) ([]Socket, error) {
 	if Unterminated(data) {
 		return nil, fmt.Errorf("it is cut off in line %d", bytes.Count(data, []byte("\n"))+1)
 	}
-	number := 0
+	number, diagnosed := 0, map[string]bool{}
 	for line := range bytes.Lines(data) {
 		number++
 		f := strings.Fields(string(line))
@@ -82,10 +111,16 @@ func ParseListen(data []byte) ([]Socket, error) {
 		}
 		s := Socket{Protocol: f[0]}
 		var err error
-		if s.Address, s.Device, s.Port, err = parseSocket(f[local]); err != nil {
+		if err = s.parse(f[local]); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		s.Queue, s.Backlog = count(f[2]), count(f[3])
+		more := line[bytes.LastIndex(line, []byte("))"))+1:] // behind the names of processes
+		if m := skmem.FindSubmatch(more); m != nil {
+			s.Held, s.Room, s.Diagnosed = count(string(m[1])), count(string(m[2])), true
+		}
+		s.Diagnosed = s.Diagnosed || s.Protocol == "tcp" && s.Backlog > 0 || v6only.Match(more)
+		diagnosed[s.Protocol] = diagnosed[s.Protocol] || s.Diagnosed
 		for i, u := range users.FindAllSubmatch(line, -1) {
 			pid, _ := strconv.Atoi(string(u[2])) // digits
 			if i == 0 {
@@ -95,6 +130,9 @@ func ParseListen(data []byte) ([]Socket, error) {
 			}
 		}
 		out = append(out, s)
+	}
+	for i := range out { // ss asks for each protocol
+		out[i].Diagnosed = diagnosed[out[i].Protocol]
 	}
 	return slices.Clip(out), nil
 }
@@ -108,25 +146,28 @@ func count(text string) int64 {
 	return n
 }
 
-// parseSocket reads ADDRESS[%DEVICE]:PORT.
-func parseSocket(text string) (a netip.Addr, device string, port uint16, err error) {
+// parse reads ADDRESS[%DEVICE]:PORT.
+func (s *Socket) parse(text string) error {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
-		return a, "", 0, fmt.Errorf("%q is not ADDRESS:PORT", text)
+		return fmt.Errorf("%q is not ADDRESS:PORT", text)
 	}
 	number, err := strconv.ParseUint(text[i+1:], 10, 16)
 	if err != nil {
-		return a, "", 0, fmt.Errorf("%q has no port number: call ss with -n", text)
+		return fmt.Errorf("%q has no port number: call ss with -n", text)
 	}
 	address, device, _ := strings.Cut(strings.Trim(text[:i], "[]"), "%")
 	address = strings.TrimSuffix(address, "]") // [fe80::1]%eth0
+	s.Device, s.Port = device, uint16(number)
 	if address == "*" {
-		return a, device, uint16(number), nil
+		return nil
 	}
-	if a, err = netip.ParseAddr(address); err != nil {
-		return a, "", 0, fmt.Errorf("%q is not ADDRESS:PORT: %w", text, err)
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return fmt.Errorf("%q is not ADDRESS:PORT: %w", text, err)
 	}
-	return a.Unmap(), device, uint16(number), nil // a socket of IPv6 that is bound to an address of IPv4
+	s.Address, s.Mapped = a.Unmap(), a.Is4In6()
+	return nil
 }
 
 // Frozen is the state of a process whose control group is frozen. ps has no letter for it, and shows it as asleep.

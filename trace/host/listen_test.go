@@ -24,13 +24,13 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 	want := []Socket{
 		{
 			Protocol: "tcp", Address: netip.MustParseAddr("127.0.0.1"), Port: 10249, Process: "kube-proxy", PID: 29133,
-			Backlog: 4096,
+			Backlog: 4096, Diagnosed: true,
 		},
-		{Protocol: "tcp", Port: 10256, Process: "kube-proxy", PID: 29133, Backlog: 4096},
+		{Protocol: "tcp", Port: 10256, Process: "kube-proxy", PID: 29133, Backlog: 4096, Diagnosed: true},
 		{Protocol: "udp", Address: netip.MustParseAddr("127.0.0.53"), Device: "lo", Port: 53},
 		{
 			Protocol: "tcp", Address: netip.IPv6Unspecified(), Port: 22, Process: "sshd", PID: 1, Others: []int{2},
-			Backlog: 128,
+			Backlog: 128, Diagnosed: true,
 		},
 		{Protocol: "udp", Address: netip.MustParseAddr("fe80::1"), Device: "eth0", Port: 546},
 	}
@@ -62,6 +62,30 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 	} {
 		if _, err := ParseListen([]byte(bad)); err == nil || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// What ss -e and -m add shows that a listing is of sock_diag, whose limits of 0 are some.
+func TestDiagnosedSockets(t *testing.T) {
+	for text, want := range map[string]Socket{
+		"tcp LISTEN 1 0 0.0.0.0:80 0.0.0.0:*":                               {Queue: 1},
+		"tcp LISTEN 1 0 0.0.0.0:80 0.0.0.0:* skmem:(r0,rb131072)":           {Queue: 1, Room: 131072, Diagnosed: true},
+		"tcp LISTEN 1 0 [::]:80 [::]:* v6only:1 <->":                        {Queue: 1, Diagnosed: true},
+		"tcp LISTEN 1 5 0.0.0.0:80 0.0.0.0:*":                               {Queue: 1, Backlog: 5, Diagnosed: true},
+		"udp UNCONN 0 0 [::]:80 [::]:*":                                     {},
+		"udp UNCONN 0 0 0.0.0.0:80 0.0.0.0:* skmem:(r9,rb10,t0)":            {Held: 9, Room: 10, Diagnosed: true},
+		"tcp LISTEN 0 5 [::ffff:10.0.0.1]:80 *:*":                           {Backlog: 5, Diagnosed: true, Mapped: true},
+		`udp UNCONN 0 0 0.0.0.0:80 *:* users:(("a v6only:1 b",pid=1,fd=2))`: {Process: "a v6only:1 b", PID: 1},
+	} {
+		list, err := ParseListen([]byte(text + "\n"))
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %v %v", text, list, err)
+		}
+		got := list[0]
+		got.Protocol, got.Address, got.Port = "", netip.Addr{}, 0
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v", text, got)
 		}
 	}
 }

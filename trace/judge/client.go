@@ -113,7 +113,7 @@ var clients = map[string]map[string]report.Client{
 
 	// beyond the node
 	endtoend.InterfaceDown:          failing("hang: an interface on the path is down"),
-	endtoend.BacklogFull:            failing("hang: the endpoint's queue of connections is full"),
+	endtoend.BacklogFull:            failing("hang: the queue of the endpoint's socket is full"),
 	endtoend.EndToEndAnswerLost:     failing("fail: " + answerGone),
 	endtoend.EndToEndWrongNeighbour: failing("hang: sent to a wrong link-layer address"),
 	endtoend.EndpointListensElse:    failing("are refused: the endpoint's process listens elsewhere"),

@@ -42,8 +42,9 @@ var (
 	})
 	_ = register(kind{
 		code: endtoend.BacklogFull, severity: mismatch, scope: onPath, by: segments,
-		remedy: advice("look at the process in the pod: it does not accept connections (it hangs, is stopped, or is " +
-			"overloaded); more endpoints, or a longer queue (the backlog of listen, net.core.somaxconn), help only with peaks"),
+		remedy: advice("look at the process in the pod: it does not accept connections, or read what comes (it " +
+			"hangs, is stopped, or is overloaded); more endpoints, or a longer queue (the backlog of listen, " +
+			"net.core.somaxconn), help only with peaks"),
 	})
 	_ = register(kind{
 		code: endtoend.ProcessStopped, severity: mismatch, scope: onPath, by: segments,

@@ -55,11 +55,18 @@ func (l *loader) note() {
 // number, and how many connections wait at one that has room for more, differs from one reading to the next: a program
 // that is just started by another one has that one's sockets for a moment, too.
 func lasting(sockets []host.Socket) []string {
+	type port struct {
+		protocol string
+		number   uint16
+	}
+	before := map[port]int{} // of sockets at one port, the order counts
 	out := make([]string, len(sockets))
 	for i := range sockets {
 		s := &sockets[i]
-		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t %t", s.Protocol, s.Address, s.Port, s.Device, s.Process, s.Stopped,
-			s.Frozen, s.Full(), s.Backlog > 0)
+		at := port{s.Protocol, s.Port}
+		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t %t %t %d", s.Protocol, s.Address, s.Port, s.Device, s.Process, s.Stopped,
+			s.Frozen, s.Full(), s.Diagnosed, s.Mapped, before[at])
+		before[at]++
 	}
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -96,8 +96,19 @@ func readNeighbours(ctx context.Context, r *reader) ([]byte, error) {
 // readRoutes reads the routes of a family, and behind them what the kernel has learned of single destinations.
 func readRoutes(family string) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
-		return inTurn(ctx, r, []string{"-j", family, "route", "show", "table", "all"},
-			[]string{"-j", family, "route", "show", "cache"})
+		show := []string{"-j", family, "route", "show", "table", "all"}
+		out, err := inTurn(ctx, r, show)
+		if err == nil && bytes.Contains(out, []byte(`"nhid"`)) { // with nexthop_compat_mode=0 ip -d alone tells where it leads
+			out, err = inTurn(ctx, r, append([]string{"-d"}, show...))
+		}
+		if err != nil {
+			return nil, err
+		}
+		learned, err := inTurn(ctx, r, []string{"-j", family, "route", "show", "cache"})
+		if err != nil {
+			return nil, err
+		}
+		return append(out, learned...), nil
 	}
 }
 

@@ -98,7 +98,7 @@ func (v *veth) frames(p *netfilter.Packet) (s report.Segment, ok bool) {
 				why), false
 		}
 	}
-	if bridge == p.Out && bridge != "" {
+	if bridge == v.node.Host.Carrier(p.Out) && bridge != "" {
 		return v.sentOn(bridge, cmp.Or(e.MAC, mac), there && !e.Failed && e.MAC != "")
 	}
 	return s, true

@@ -251,6 +251,8 @@ func TestSizesAgainstTheKernel(t *testing.T) { againstTheKernel(t, sizeFaults) }
 
 func TestSocketsAgainstTheKernel(t *testing.T) { againstTheKernel(t, socketFaults) }
 
+func TestBridgesAgainstTheKernel(t *testing.T) { againstTheKernel(t, bridgeFaults) }
+
 func TestCNIAgainstTheKernel(t *testing.T) {
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }

@@ -37,7 +37,7 @@ func TestRecordedTopologies(t *testing.T) {
 	known := map[string]bool{}
 	all := slices.Concat(faults, moreFaults, podFaults, vxlanFaults, cniFaults, tunnelFaults, furtherFaults,
 		linkFaults, packetFaults, neighbourFaults, interfaceFaults, gatewayFaults, sizeFaults,
-		uplinkFaults, socketFaults)
+		uplinkFaults, socketFaults, bridgeFaults)
 	for i := range all {
 		c := &all[i]
 		if notRecorded[c.name] || c.only6 {

@@ -136,6 +136,12 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 	if s, down := v.down(); down {
 		return s, in, false
 	}
+	if s, ok := v.nodePort(); !ok {
+		return s, in, false
+	}
+	if s, ok := v.sentFrom(v.pod.Host.MAC(v.dev)); !ok {
+		return s, in, false
+	}
 	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
 	line := ""
 	if there {
@@ -189,6 +195,11 @@ func (v *veth) down() (s report.Segment, down bool) {
 		if up, known := v.pod.Host.Up(dev); known && !up {
 			return with(v.cannot("the pod's own interface %s is down", dev), "ip link in the pod: "+dev+" is not UP"), true
 		}
+	}
+	bridge := v.pod.Host.Master(v.pair)
+	if state := v.pod.Host.PortState(bridge, v.pair); state != "" {
+		return with(v.cannot("the pod's own bridge %s neither takes nor sends anything by its port %s", bridge, v.pair),
+			fmt.Sprintf("ip -d link in the pod: %s master %s state %s", v.pair, bridge, state)), true
 	}
 	return s, false
 }
@@ -374,7 +385,7 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 			"sent by %s; which interface of the node is the other end of the pod's %s is not known", out, v.dev), false
 	}
 	bridge := v.node.Host.Master(v.end)
-	if v.end != out && bridge != out {
+	if by := v.node.Host.Carrier(out); v.end != by && bridge != by {
 		if owner := ownerOfDevice(out); owner == "Cilium" {
 			return unknown(v.segment, v.place, v.node.Name, "tc filter show dev "+out+" egress",
 				"sent by %s, whose programs (%s) may hand packets to the pod's interface %s", out, owner, v.end), false
@@ -397,11 +408,11 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	if s, down := v.down(); down {
 		return s, false
 	}
-	if bridge != "" {
-		if state := v.node.Host.PortState(bridge, v.end); state != "" {
-			return with(v.cannot("the bridge %s sends nothing by its port %s, behind which the pod is", bridge, v.end),
-				fmt.Sprintf("ip -d link: %s master %s state %s", v.end, bridge, state)), false
-		}
+	if s, ok := v.nodePort(); !ok {
+		return s, false
+	}
+	if s, ok := v.takenFrom(v.node.Host.MAC(out)); !ok {
+		return s, false
 	}
 	if s, ok := v.frames(p); !ok {
 		return s, false

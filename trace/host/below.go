@@ -114,6 +114,25 @@ func (i *linkInfo) takes() string {
 	return ""
 }
 
+// TakesFrom tells whether an interface takes frames from a MAC: a macvlan with mode source takes those of its list
+// alone (macvlan_forward_source in drivers/net/macvlan.c). list is that.
+func (n *Network) TakesFrom(dev, mac string) (takes bool, list []string) {
+	list = n.links[dev].sources
+	return list == nil || slices.ContainsFunc(list, func(m string) bool { return strings.EqualFold(m, mac) }), list
+}
+
+// Carrier is the interface by which frames leave that are sent by one: of a macvlan, what it is on.
+func (n *Network) Carrier(dev string) string {
+	for range maxLayers {
+		l := n.links[dev]
+		if l.kind != "macvlan" || l.lower == "" || l.away {
+			break
+		}
+		dev = l.lower
+	}
+	return dev
+}
+
 // Taker is an interface on top of another one that takes away frames which come in by that one.
 type Taker struct {
 	Dev, From string

@@ -21,8 +21,10 @@ type Forwarding struct {
 	Via  string
 	// Group: the other ends are those of a group of next hops, which is not collected.
 	Group bool
-	vlan  int  // of a bridge: the VLAN that it is for, if the bridge filters those; 0 for none
-	local bool // of a bridge: it takes frames to the address for its own (BR_FDB_LOCAL, which bridge prints as permanent)
+	// locked: of a bridge that takes no frames from the address (BR_FDB_LOCKED).
+	locked bool
+	vlan   int  // of a bridge: the VLAN that it is for, if the bridge filters those; 0 for none
+	local  bool // of a bridge: it takes frames to the address for its own (BR_FDB_LOCAL, which bridge prints as permanent)
 }
 
 // anyMAC is the MAC of a tunnel's entry for all frames that no other entry is for (vxlan_xmit in
@@ -81,7 +83,7 @@ func (n *Network) readFDB(data []byte) error {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
 		e := Forwarding{MAC: strings.ToLower(x.MAC), Port: x.Port, ID: x.ID, Via: x.Via, Group: x.Group != 0}
-		e.vlan = x.VLAN
+		e.vlan, e.locked = x.VLAN, slices.Contains(x.Flags, "locked")
 		e.local = x.Master != "" && x.State == "permanent"
 		if x.ViaIndex != 0 {
 			e.Via = fmt.Sprintf("if%d", x.ViaIndex)
@@ -246,6 +248,22 @@ func (n *Network) LockedOut(bridge, dev string) bool {
 	return p != nil && p.locked && !slices.ContainsFunc(n.fdb[dev], func(e Forwarding) bool {
 		return !strings.EqualFold(e.MAC, n.links[dev].mac) && !ofGroup(e.MAC)
 	})
+}
+
+// Refuses tells whether a port of a bridge takes frames only from addresses that the bridge knows to be there, and it
+// does not know a MAC there (br_handle_frame_finish in net/bridge/br_input.c, BR_PORT_LOCKED). known is false where the
+// port is locked, and the table was not collected.
+func (n *Network) Refuses(bridge, dev, mac string) (refuses, known bool) {
+	b := n.bridges[bridge]
+	if b == nil || mac == "" {
+		return false, true
+	}
+	if p := b.port(dev); p == nil || !p.locked {
+		return false, true
+	}
+	return !slices.ContainsFunc(n.fdb[dev], func(e Forwarding) bool {
+		return strings.EqualFold(e.MAC, mac) && !e.locked && !e.local
+	}), n.fdb != nil
 }
 
 // ofGroup tells whether a MAC is that of a group: its first byte is odd.

@@ -24,10 +24,11 @@ type link struct {
 	index, peer   int    // its number, and that of the other end in another network namespace; 0 where not collected
 	// nfCall are the bridge's own settings nf_call_iptables and nf_call_ip6tables; nil where not collected.
 	nfCall  [2]*int
-	arpCall *int   // likewise nf_call_arptables
-	xdp     string // its program; "" for none
-	vlans   bool   // of a bridge: it passes a frame to ports in the frame's VLAN alone
-	takes   string // of macvlan: which of the frames that come in by lower it takes away from that; "" for none
+	arpCall *int     // likewise nf_call_arptables
+	xdp     string   // its program; "" for none
+	vlans   bool     // of a bridge: it passes a frame to ports in the frame's VLAN alone
+	sources []string // of macvlan in mode source: whose frames it takes; else nil
+	takes   string   // of macvlan: which of the frames that come in by lower it takes away from that; "" for none
 }
 
 // setLink records what an interface's listing says; the latest file that tells something counts.
@@ -64,6 +65,10 @@ func (n *Network) setLink(l *ipLink) {
 		x.vlans = l.Info.Data.VLANFiltering != 0
 		n.vlans = n.vlans || x.vlans
 		x.takes = l.Info.takes()
+		x.sources = nil
+		if l.Info.Kind == "macvlan" && string(l.Info.Data.Mode) == `"source"` {
+			x.sources = append([]string{}, l.Info.Data.MACs...)
+		}
 	}
 	if l.XDP != nil {
 		x.xdp = strings.TrimSpace(fmt.Sprintf("program %d %s", l.XDP.Prog.ID, l.XDP.Prog.Name))

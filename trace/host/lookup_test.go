@@ -202,6 +202,16 @@ func TestPolicyRouting(t *testing.T) {
 			"next hop object 10",
 		},
 		{
+			"a next hop object that ip -d tells of",
+			`{"dst":"192.0.2.0/24","nhid":10,"flags":[],"nh_info":{"id":10,"gateway":"10.79.0.12","dev":"eth1","flags":[]}}`, "", in,
+			"unicast eth1", "",
+		},
+		{
+			"a group of next hop objects",
+			`{"dst":"192.0.2.0/24","nhid":10,"flags":[],"nh_info":{"id":10,"group":[{"id":7},{"id":8}],"flags":[]}}`, "", in,
+			"?", "next hop object 10",
+		},
+		{
 			"a next hop object that it tells of", `{"dst":"192.0.2.0/24","nhid":1,"gateway":"10.79.0.12","dev":"eth1","flags":[]}`,
 			"", in, "unicast eth1", "",
 		},

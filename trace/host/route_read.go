@@ -25,6 +25,8 @@ type ipRoute struct {
 	Metric  uint32 `json:"metric"`
 	Pref    string `json:"pref"` // only IPv6 routes have one
 	NHID    uint32 `json:"nhid"` // its next hop object, or group of them
+	// Object is what ip -d adds of a next hop object; of a group it has numbers alone.
+	Object ipNext `json:"nh_info"`
 	// Expires is in how many seconds an IPv6 route is over; less than 0 of one that is still listed, and is no longer used
 	// (fib6_check_expired in include/net/ip6_fib.h).
 	Expires  json.RawMessage `json:"expires"`
@@ -255,7 +257,11 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 		return fam, prefix, []entry{e}, nil
 	}
 	hops := r.Nexthops
-	if len(hops) == 0 {
+	switch {
+	case len(hops) > 0:
+	case r.NHID != 0 && r.Dev == "" && r.Object.Dev != "":
+		hops = []ipNext{r.Object}
+	default:
 		hops = []ipNext{r.ipNext}
 	}
 	for i := range hops {
@@ -282,7 +288,7 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 // unresolved returns the next hop object of a route that is listed without where that leads (fib_dump_info in
 // net/ipv4/fib_semantics.c, rt6_fill_node in net/ipv6/route.c, with nexthop_compat_mode off); 0 for none.
 func (r *ipRoute) unresolved() uint32 {
-	if len(r.Nexthops) > 0 || r.Dev != "" || r.Gateway != "" || r.Via.Host != "" {
+	if len(r.Nexthops) > 0 || r.Dev != "" || r.Gateway != "" || r.Via.Host != "" || r.Object.Dev != "" {
 		return 0
 	}
 	return r.NHID

@@ -79,6 +79,7 @@ func TestSymptomsOfReports(t *testing.T) {
 		"only from inside":         "it works inside the cluster, not from outside",
 		"load balancer down":       "one endpoint gets no load, or too much",
 		"health check fails":       "it works inside the cluster, not from outside",
+		"no such host":             "a pod does not resolve a name, or it takes seconds",
 		"wrong client IP":          "the server sees the wrong client address",
 		"hello":                    "",
 		"MISMATCH: 2 of 2 paths of shop/api on worker-1": "",

@@ -12,6 +12,19 @@ import (
 	"testing"
 )
 
+// built builds the plugin, and returns the file.
+func built(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubectl-svcproxy")
+	// With the flags of make build: with others everything would be compiled once more.
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", file, "../cmd/kubectl-svcproxy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return file
+}
+
 // Every example of the runbook is run as written there, by kubectl, and prints what is shown below it.
 func TestRunbook(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -22,14 +35,8 @@ func TestRunbook(t *testing.T) {
 			t.Skipf("needs %s: %v", tool, err)
 		}
 	}
+	plugin := built(t)
 	dir := t.TempDir()
-	// With the flags of make build: with others everything would be compiled once more.
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(dir, "kubectl-svcproxy"),
-		"../cmd/kubectl-svcproxy")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	snap, err := filepath.Abs(filepath.Join(root, "examples", "broken-node"))
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +52,7 @@ func TestRunbook(t *testing.T) {
 	for _, e := range examples {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", e[1])
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(plugin)+string(os.PathListSeparator)+os.Getenv("PATH"))
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		_ = cmd.Run() // what it answers counts; an exit code may be the example's point

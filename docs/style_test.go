@@ -82,6 +82,14 @@ var oddPhrases = []struct {
 	{regexp.MustCompile(`\btaken away\b|\btakes? (it|them) away\b`), "removed"},
 	{regexp.MustCompile(`\breach(es)? nobody\b|\bnobody is (there|behind)\b|\bbehind which nobody is\b`), "no host"},
 	{regexp.MustCompile(`\bstays? what (it is|they are)\b`), "is not changed"},
+	{regexp.MustCompile(`\b(is|are) asked of (%|the|it)`), "the query goes to"},
+	{regexp.MustCompile(`\b(it|they|%[.\d]*[sqv]) answers? was not asked\b`), "the answer is not known"},
+	{regexp.MustCompile(`\btreated otherwise\b`), "is not treated as"},
+	{regexp.MustCompile(`\bwhoever (set|made|gave|removed|wrote)\b`), "what configures it, or its owner"},
+	{regexp.MustCompile(`\b(is|are) listened at\b`), "processes listen at"},
+	{regexp.MustCompile(`\b(is|are|be) (not )?looked at\b`), "is read, is verified"},
+	{regexp.MustCompile(`\btakes? [^.;:]{1,60} for (its|their) own\b`), "treats as its own"},
+	{regexp.MustCompile(`\bfails? beyond\b`), "fails if more than"},
 	{regexp.MustCompile(`\bto be told from\b|\b(is|are) not told\b|\bcannot be told\b`), "is not known"},
 }
 

@@ -48,7 +48,7 @@ var reported = map[string]string{
 	"break":      "rst reset econnreset disconnect",
 	"one":        "intermittent flaky sometimes sporadic random half third",
 	"load":       "unbalanced balance skew",
-	"resolve":    "dns lookup nxdomain",
+	"resolve":    "dns lookup nxdomain resolution servfail enotfound such",
 	"own":        "hairpin",
 	"large":      "mtu big fragment",
 	"address":    "snat source",

@@ -197,7 +197,7 @@ func (t *ruleTrace) packetOf(e *kerneltrace.Event) *packet {
 		return t.latest[e.ID] // nil for those that others have traced
 	}
 	if len(t.packets) == maxPackets {
-		t.lost = fmt.Sprintf("of %d packets alone it is told", maxPackets)
+		t.lost = fmt.Sprintf("only %d packets are reported", maxPackets)
 		delete(t.latest, e.ID)
 		return nil
 	}
@@ -266,7 +266,7 @@ func (p *place) addRules(flows []snapshot.Flow, out *snapshot.Followed) {
 		}
 		for i := range list {
 			if len(out.Traced) == maxTraced {
-				why = fmt.Sprintf("of %d packets alone it is told", maxTraced)
+				why = fmt.Sprintf("only %d packets are reported", maxTraced)
 				break
 			}
 			list[i].Pod = p.pod

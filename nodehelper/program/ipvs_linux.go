@@ -44,7 +44,7 @@ func (m *ipvsMode) check(ctx context.Context, r *Record) error {
 	}
 	for name, due := range ipvsSysctls {
 		if now, err := readSysctl(name); err == nil && now != due && unix.Access(sysctlFile(name), unix.W_OK) != nil {
-			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: it takes a privileged one "+
+			return RefusalError(fmt.Sprintf("the helper may not set net.ipv4.vs.%s to %s: that needs a privileged one "+
 				"(--security-profile)", name, due))
 		}
 	}

@@ -99,7 +99,7 @@ func (s *Server) read(ctx context.Context, requests chan<- incoming) {
 			r.err = requestJSON.Check("a request", payload)
 		default:
 			if r.request, r.err = decodeBody[request](payload); r.err == nil && r.Method == "" {
-				r.err = errors.New("a request asks for nothing")
+				r.err = errors.New("a request does not say what it asks for")
 			}
 		}
 		select {

@@ -129,7 +129,8 @@ func TestHostilePlugin(t *testing.T) {
 			func(e *encoder) error { return e.writeJSON(kindDone, doneBody{}) }, "a frame of kind 'd' is not a request",
 		},
 		"a request for nothing": {
-			func(e *encoder) error { return e.writeJSON(kindRequest, request{ID: 1}) }, "a request asks for nothing",
+			func(e *encoder) error { return e.writeJSON(kindRequest, request{ID: 1}) },
+			"a request does not say what it asks for",
 		},
 		"a request without JSON": {
 			func(e *encoder) error { return e.write(kindRequest, []byte("[")) },

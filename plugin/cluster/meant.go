@@ -56,7 +56,7 @@ func (r *Reference) meant(text string, err error) error {
 		return fmt.Errorf("%q is not a Service: it is given by its name, not by labels", r.Input)
 	case len(parts) == 2 && parts[1] == "" && !isKind && isLabel(parts[0]):
 		return fmt.Errorf("%q has no name of a Service: verify -n %s verifies all of a namespace", r.Input, parts[0])
-	case len(parts) == 3 && isPortNumber(parts[2]):
+	case len(parts) == 3 && !isKind && (isPortNumber(parts[2]) || slices.Contains(portWords, parts[2])):
 		return fmt.Errorf("%q is not a Service: did you mean %s/%s:%s?", r.Input, parts[0], parts[1], parts[2])
 	}
 	return err

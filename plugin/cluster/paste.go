@@ -182,6 +182,13 @@ var listedObject = regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) +` +
 
 // What tools print about an object, with the form in which it is taken.
 var printed = []pair{
+	// the lines of this tool that say the verdict
+	{
+		regexp.MustCompile(`^(?:Impact +)?(?:MATCH|MISMATCH|WARNING|UNKNOWN|BY DESIGN): .*? ` +
+			`(?:of|to|for) ([a-z0-9-]+/[a-z0-9-]+)(?: .*)?$`), "$1",
+	},
+	// kubectl port-forward, docker ps: web:80->8080/tcp
+	{regexp.MustCompile(`^([a-z0-9./-]+:\d+)->\d+(?:/[a-z]+)?$`), "$1"},
 	// kubectl apply, expose, patch …: service/web created
 	{
 		regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) (?:created|configured|unchanged|exposed|patched|edited|labeled|` +

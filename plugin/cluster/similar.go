@@ -93,8 +93,8 @@ func noHost(objects *snapshot.Cluster, ref Reference) error {
 	case ref.Kind != "" || ref.Host == "":
 		return nil
 	case len(owners) > 0 && len(nodes) > 0:
-		return fmt.Errorf("there is neither a Service nor a node %q%s; :%s is the NodePort of %s, on each node",
-			ref.Host, DidYouMean(ref.Host, nodes), ref.Port, owners[0].Name())
+		return fmt.Errorf("there is neither a Service nor a node %q; :%s is the NodePort of %s, on each node%s",
+			ref.Host, ref.Port, owners[0].Name(), DidYouMean(ref.Host, nodes))
 	case isPortNumber(ref.Host):
 		return fmt.Errorf("no Service has NodePort %s, and none has the name %q", ref.Host, ref.Host)
 	case ref.Name != "":

@@ -10,6 +10,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -46,6 +47,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 			code = crashed(env.errOut, bug)
 		}
 	}()
+	args = withoutAppend(args)
 	cmd := newRoot(env)
 	cmd.SetArgs(args)
 	for _, check := range []func(*cobra.Command, []string) error{oneDash, flagForValue} {
@@ -142,6 +144,18 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 	checkShells(cmd)
 	env.addCompletions(cmd)
 	return cmd
+}
+
+// pastedRule is a rule as iptables -S prints it: one argument that begins like a flag.
+var pastedRule = regexp.MustCompile(`^-[AI] (\S+ .*-[jg] \S.*)$`)
+
+// withoutAppend takes the command of iptables (-A) off arguments that are rules.
+func withoutAppend(args []string) []string {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		args[i] = pastedRule.ReplaceAllString(arg, "$1")
+	}
+	return args
 }
 
 // noLongDash refuses arguments that were flags before an editor made one long dash of "--".

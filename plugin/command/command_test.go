@@ -213,7 +213,7 @@ func TestBadInput(t *testing.T) {
 		{"trace web --local" + shop, "--snapshot and --local exclude one another"},
 		{"trace web --image x:y" + shop, "--image is about helper pods, and with --snapshot there is none"},
 		{"trace web --local --keep", "--keep is about helper pods, and with --local there is none"},
-		{"trace web --local --all-nodes", "--local looks at this machine, which is one node"},
+		{"trace web --local --all-nodes", "--local reads this machine, which is one node"},
 		{"trace web --dry-run=server", `--dry-run "server": it may be none, client`},
 		{"trace web --parallel 0", "--parallel 0: at least one node"},
 		{"trace web --timeout 10ms", "--timeout 10ms is too short"},

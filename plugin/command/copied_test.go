@@ -57,6 +57,16 @@ func TestCopiedLines(t *testing.T) {
 		{"wget -qO- web.shop", "", "shop/web"},
 		{"nslookup web.shop 10.96.0.10", "", "shop/web"},
 		{"dig @10.96.0.10 +short web.shop.svc.cluster.local A", "", "shop/web"},
+		{"MISMATCH: 2 of 2 paths of shop/web on worker-1 are wrong", "", "shop/web"},
+		{"MATCH: all 2 paths of shop/web on worker-1 are right; covers rules of worker-1", "", "shop/web"},
+		{"BY DESIGN: kube-proxy has nothing to do for shop/web on worker-1, and that is right", "", "shop/web"},
+		{"Impact   MISMATCH: 1 of 3 endpoints of shop/web gets no connections from pods of worker-1", "", "shop/web"},
+		{"MISMATCH: 1 of 2 connections to shop/api from pods of worker-1 hangs: dropped", "", "shop/api"},
+		{"shop/web:80->8080/tcp", "", "shop/web"},
+		{
+			`-A KUBE-SERVICES -d 10.96.21.191/32 -p tcp -m comment --comment "shop/web:http cluster IP" -m tcp --dport 80 ` +
+				"-j KUBE-SVC-67NZLRHBNDSAWJRO", "", "shop/web",
+		},
 	})
 }
 

@@ -78,7 +78,7 @@ func (n *nodeFlags) selection(flags *pflag.FlagSet, h *helperFlags) (run.Selecti
 		out.Labels, out.LabelText = selector, n.selector
 	}
 	if h.local && (n.allNodes || n.selector != "" || len(n.nodes) > 1) {
-		return out, run.Usagef("--local looks at this machine, which is one node: give at most one --node with it")
+		return out, run.Usagef("--local reads this machine, which is one node: give at most one --node with it")
 	}
 	return out, h.validate(n.snapshot != "", flags)
 }
@@ -235,7 +235,7 @@ func (h *helperFlags) validateDryRun(offline bool, flags *pflag.FlagSet, dryRuns
 		return run.Usagef("--dry-run %q: it may be %s", h.dryRun, strings.Join(dryRuns, ", "))
 	}
 	if h.parallel < 1 && flags.Lookup("parallel") != nil {
-		return run.Usagef("--parallel %d: at least one node has to be looked at", h.parallel)
+		return run.Usagef("--parallel %d: give at least 1", h.parallel)
 	}
 	if h.timeout < time.Second && flags.Lookup("timeout") != nil {
 		return run.Usagef("--timeout %v is too short: give at least 1s", h.timeout)

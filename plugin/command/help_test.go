@@ -71,6 +71,26 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Commands that work on a cluster alone offered a snapshot, and one endpoint "are" not used.
+func TestSmallThings(t *testing.T) {
+	for _, name := range []string{"cleanup", "dump"} {
+		_, help, _ := runPlugin(t, name, "--help")
+		_, flags, _ := strings.Cut(help, "\nFlags:")
+		if flags == "" || strings.Contains(flags, "--snapshot") || strings.Contains(flags, "--show-all") {
+			t.Errorf("%s --help: %s", name, help)
+		}
+	}
+	_, stdout, _ := runPlugin(t, "resolve", "batch", "-n", "shop", "--snapshot", broken)
+	if !strings.Contains(stdout, "\n0 of 1 endpoint of shop/batch is used in the whole cluster") {
+		t.Errorf("got %s", stdout)
+	}
+	_, help, _ := runPlugin(t, "trace", "--help")
+	if help = strings.Join(strings.Fields(help), " "); !strings.Contains(help,
+		"By default all nodes of a snapshot, or up to 3 nodes of a cluster, which the output names") {
+		t.Errorf("got %s", help)
+	}
+}
+
 func TestComplete(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"trace --snapshot " + broken + " -n shop |", "admin\napi\nbatch\ncheckout\nfrontend\nweb\n"},

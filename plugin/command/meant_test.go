@@ -120,8 +120,8 @@ func TestMeantArguments(t *testing.T) {
 		{"verify|--e2e", "trace --end-to-end follows packets"},
 		{"trace|shop/web|--ports|80", "as in SERVICE:PORT"},
 		{"trace|shop/web|--tcp", "as in SERVICE:53/udp"},
-		{"trace|shop/web|-4", "both families are looked at"},
-		{"trace|shop/web|-6", "both families are looked at"},
+		{"trace|shop/web|-4", "IPv4 and IPv6 are both traced"},
+		{"trace|shop/web|-6", "IPv4 and IPv6 are both traced"},
 		{"trace|shop/web|--width|80", "tables are as wide as the terminal"},
 		{"trace|shop/web|--namespcae|shop", "did you mean --namespace?"},
 		// commands

@@ -42,7 +42,7 @@ var otherFlags = []struct{ flags, needs, meant string }{
 	},
 	{
 		"4 6 ipv4 ipv6 family ip-family ip-families inet inet6", "",
-		"both families are looked at; for one of them give an address of the Service",
+		"IPv4 and IPv6 are both traced; for one of them, give the Service's address of that family",
 	},
 	{"e2e end2end endtoend end-2-end e-2-e ete both-ends", "end-to-end", "did you mean --end-to-end?"},
 	{

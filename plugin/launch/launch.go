@@ -157,7 +157,7 @@ func (o *Options) validate() error {
 		}
 	}
 	if o.Timeout < time.Second || o.Lifetime < time.Second {
-		return fmt.Errorf("a timeout of %v is too short: a second is the least", min(o.Timeout, o.Lifetime))
+		return fmt.Errorf("a timeout of %v is too short: give at least 1s", min(o.Timeout, o.Lifetime))
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (l *Launcher) Open(ctx context.Context, node string) (*Helper, error) {
 func (l *Launcher) open(ctx context.Context, node string) (*Helper, error) {
 	l.sweepOnce()
 	// What comes before the pod is asked for side by side, as each question costs a round trip.
-	l.o.Say(node, "looking at the node")
+	l.o.Say(node, "checking the node")
 	var daemon *corev1.Pod
 	var nodeErr, guardErr error
 	var ask sync.WaitGroup

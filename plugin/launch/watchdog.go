@@ -152,14 +152,14 @@ func Watchdog(ctx context.Context, stdin io.Reader) error {
 	in := bufio.NewReader(stdin)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("the watchdog was told nothing: %w", err)
+		return fmt.Errorf("the watchdog got no parameters: %w", err)
 	}
 	var o order
 	if err := json.Unmarshal(line, &o); err != nil {
-		return fmt.Errorf("the watchdog does not understand what it was told: %w", err)
+		return fmt.Errorf("the watchdog cannot read its parameters: %w", err)
 	}
 	if o.Run == "" || o.Namespace == "" {
-		return errors.New("the watchdog was told neither of which run nor where the pods are")
+		return errors.New("the watchdog's parameters name no run, or no namespace")
 	}
 	last, lineErr := in.ReadString('\n')
 	if lineErr == nil && last == allDone {

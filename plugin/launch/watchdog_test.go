@@ -152,13 +152,13 @@ func TestWatchdogInput(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ in, want string }{
 		"the run is over": {string(line) + "\n" + allDone, ""},
-		"nothing":         {"", "the watchdog was told nothing: EOF"},
-		"half a line":     {string(line[:20]), "the watchdog was told nothing: EOF"},
+		"nothing":         {"", "the watchdog got no parameters: EOF"},
+		"half a line":     {string(line[:20]), "the watchdog got no parameters: EOF"},
 		"no JSON": {
-			"hello\n", "the watchdog does not understand what it was told: invalid character 'h' looking for beginning of value",
+			"hello\n", "the watchdog cannot read its parameters: invalid character 'h' looking for beginning of value",
 		},
 		"no run": {
-			`{"namespace":"tools"}` + "\n", "the watchdog was told neither of which run nor where the pods are",
+			`{"namespace":"tools"}` + "\n", "the watchdog's parameters name no run, or no namespace",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,9 +102,9 @@ func partOf(b *block, severalNodes bool) htmlPart {
 	}
 	for i, e := range b.evidence {
 		if i < htmlEvidence || len(b.evidence) == htmlEvidence+1 {
-			h.Evidence = append(h.Evidence, plaintext.Clean(e.String()))
+			h.Evidence = append(h.Evidence, evidenceLine(e))
 		} else {
-			h.MoreEvidence = append(h.MoreEvidence, plaintext.Clean(e.String()))
+			h.MoreEvidence = append(h.MoreEvidence, evidenceLine(e))
 		}
 	}
 	return h

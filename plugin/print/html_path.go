@@ -197,7 +197,7 @@ func endToEndCardOf(id string, e *picture.EndToEnd, p *report.Path) endToEndCard
 			Guilty: part.State == picture.Wrong,
 		}
 		for k := range s.Evidence {
-			row.Evidence = append(row.Evidence, plaintext.Clean(s.Evidence[k].String()))
+			row.Evidence = append(row.Evidence, evidenceLine(s.Evidence[k]))
 		}
 		for _, line := range append([]string{seenText(p.Segments[i : i+1])}, tracedTexts(s)...) {
 			if line != "" {

@@ -58,7 +58,7 @@ func (t *text) markdown(b *bytes.Buffer) {
 
 // markdownNode writes a node with the endpoints of its paths.
 func markdownNode(b *bytes.Buffer, n *nodeCard) {
-	fmt.Fprintf(b, "\n### %s %s\n", escapeMarkdown(n.Name), n.Verdict.Text)
+	fmt.Fprintf(b, "\n### %s %s %s\n", escapeMarkdown(n.Name), n.Verdict.Symbol, n.Verdict.Text)
 	if n.Error != "" {
 		fmt.Fprintf(b, "\nNot inspected: %s\n", escapeMarkdown(n.Error))
 	}

@@ -26,7 +26,7 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 	if len(list) == limit+1 {
 		limit++ // a line that counts one more takes as much room as the one
 	}
-	if !t.wide {
+	if !t.wide && len(list) <= limit { // more of them joined would be a paragraph that nobody reads
 		list = joinTexts(list)
 	}
 	var last report.RuleRef // of the chain whose name stands above
@@ -35,7 +35,7 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 			t.line("", fmt.Sprintf("%s… and %d more (-o wide)", noMark, len(list)-limit), true)
 			break
 		}
-		rule, guilty := plaintext.Clean(e.String()), i == 0 || e.Where != (report.RuleRef{})
+		rule, guilty := evidenceLine(e), i == 0 || e.Where != (report.RuleRef{})
 		if quotesRule(e) {
 			below := fmt.Sprintf("  rule %d: %s", e.Where.Rule, plaintext.Clean(e.Short()))
 			switch {
@@ -45,7 +45,7 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 				t.quote(label, e.Where.ChainText(), v)
 				label, last, rule, guilty = "", e.Where, below, false
 			default:
-				rule, last = plaintext.Clean(e.Where.String()+": "+e.Short()), report.RuleRef{}
+				last = report.RuleRef{}
 			}
 		}
 		if guilty && pressing(v) || e.Where == (report.RuleRef{}) {
@@ -63,6 +63,14 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 		t.quote(label, rule, "")
 		label = ""
 	}
+}
+
+// evidenceLine is a piece of evidence in one line. The name of a rule has its chain, which the text does not repeat.
+func evidenceLine(e report.Evidence) string {
+	if !quotesRule(e) {
+		return plaintext.Clean(e.String())
+	}
+	return plaintext.Clean(e.Where.String() + ": " + e.Short())
 }
 
 // needless are the parts of a rule that tell nothing of it, with what takes their places, in the order in which they go

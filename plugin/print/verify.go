@@ -39,7 +39,7 @@ func (t *text) verify() {
 	t.Blank()
 	if n := t.view.Elsewhere; n > 0 {
 		were := map[bool]string{true: "was", false: "were"}[n == 1]
-		t.say(plain, "Scope", fmt.Sprintf("%s of other namespaces %s not looked at (-A for all)",
+		t.say(plain, "Scope", fmt.Sprintf("%s of other namespaces %s not verified (-A verifies all)",
 			plaintext.Plural(n, "Service"), were), true)
 	}
 }

@@ -60,7 +60,7 @@ func (noReader) Known(objects *snapshot.Cluster) []string { return nodeNames(obj
 
 // Read fails.
 func (noReader) Read(_ context.Context, node string, _ []string) (*snapshot.Node, error) {
-	return nil, snapshot.ErrorOf(node, errors.New("it is not to be inspected"))
+	return nil, snapshot.ErrorOf(node, errors.New("this command does not read nodes"))
 }
 
 // Release does nothing.

@@ -153,7 +153,7 @@ func (s *Session) ReadObjects(ctx context.Context) error {
 		return err
 	})
 	if narrowed := s.source.Narrowed(); narrowed != nil {
-		s.Progress.Note("only one namespace's Services are looked at: %v", narrowed)
+		s.Progress.Note("only the Services of one namespace are read: %v", narrowed)
 	}
 	return err
 }
@@ -390,7 +390,7 @@ func (s *Session) eachOf(nodes []string, atOnce int, do func(i int, name string)
 	var wg sync.WaitGroup
 	var done atomic.Int32
 	free := make(chan struct{}, atOnce)
-	s.Progress.Say("looking at %s", counted(len(nodes), "node"))
+	s.Progress.Say("reading %s", counted(len(nodes), "node"))
 	for i, name := range nodes {
 		free <- struct{}{}
 		wg.Go(func() {

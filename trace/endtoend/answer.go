@@ -82,7 +82,7 @@ func (f *follower) otherSource() (s report.Segment, other bool) {
 	if at == f.inPod {
 		get = enter(get)
 	}
-	const unless = "unless the process answers from the address that it was asked at (IP_PKTINFO)"
+	const unless = "unless the process answers from the address to which the request was sent (IP_PKTINFO)"
 	switch r := netfilter.AnswerRoute(state.Host, asked, x.Device); {
 	case r.Known && (r.Unusable() || r.PrefSrc == asked.Dst):
 		return s, false

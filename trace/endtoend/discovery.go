@@ -137,7 +137,7 @@ func (d *discovery) show() string {
 func (d *discovery) lost(segment, place string) (s report.Segment, ok bool) {
 	own, dev := d.asker.state.Host, d.asker.dev
 	if !d.address.Is4() && !own.UsableOn(dev, d.waits) && own.NoLinkLocal(dev) { // ndisc_send_ns in net/ipv6/ndisc.c
-		return with(wrong(NeighbourBlocked, segment, place, "whoever removed the address",
+		return with(wrong(NeighbourBlocked, segment, place, "the network configuration",
 			"%s of %s has no IPv6 address of the link, from which the kernel asks for neighbours when it forwards: it does "+
 				"not find the link-layer address of %s, and discards packets to it", dev, d.asker.place, d.address),
 			"ip -6 addr: "+dev+" has no address of the link that is in use (fe80::/10)"), false

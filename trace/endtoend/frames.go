@@ -59,8 +59,8 @@ func (v *veth) frames(p *netfilter.Packet) (s report.Segment, ok bool) {
 			"the pod has the link-layer address of its bridge %s, which may keep frames for it", bridge),
 			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac)), false
 	case bridge != "" && mac != "" && kept:
-		return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the address",
-			"the bridge %s has the pod's link-layer address %s for its own: it sends no frames to the pod", bridge, mac),
+		return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or the network configuration",
+			"the bridge %s treats the pod's link-layer address %s as its own: it sends no frames to the pod", bridge, mac),
 			fmt.Sprintf("ip link in the pod: %s has %s", v.dev, mac),
 			fmt.Sprintf("bridge fdb: %s dev %s master %s permanent", mac, bridge, bridge)), false
 	case !v.ownHop(hop):
@@ -76,7 +76,7 @@ func (v *veth) frames(p *netfilter.Packet) (s report.Segment, ok bool) {
 					"judged for %s", e.MAC, dev, v.dev), line, own), false
 		}
 		if e.Static {
-			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
+			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or the network configuration",
 				"the node sends frames for the pod to %s, which is not the pod's address", e.MAC), line, own), false
 		}
 		return with(unknown(v.segment, v.place, v.node.Name, show,
@@ -133,7 +133,7 @@ func (v *veth) byAnother(p *netfilter.Packet, e *host.Neighbour, there bool) (s 
 		}
 		switch {
 		case found && e.Static:
-			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry",
+			return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or the network configuration",
 				"the node sends packets for the pod by %s, and frames for that to %s, which is not the pod's address", hop, e.MAC),
 				line, fmt.Sprintf("ip link in the pod: %s has %s", v.dev, v.pod.Host.MAC(v.dev))), false
 		case !found && known && !may:

@@ -100,6 +100,6 @@ func (l *listeners) nobody(proto string, at netip.AddrPort, place string) report
 // elsewhere is the segment where only sockets of other addresses have the port.
 func (l *listeners) elsewhere(proto string, at netip.AddrPort, place string) report.Segment {
 	return with(wrong(EndpointListensElse, report.SegmentEndpointPod, place, "the workload",
-		"nothing accepts %s connections to %s: at that port %s", strings.ToUpper(proto), at, elsewhere(l.same, at)),
+		"nothing accepts %s connections to %s: at that port, %s", strings.ToUpper(proto), at, elsewhere(l.same, at)),
 		textsOf(l.same)...)
 }

@@ -229,7 +229,7 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 	others := x.to.Host.WithMAC(e.MAC)
 	own := fmt.Sprintf("ip link on %s: %s has %s", x.to.Name, in, mac)
 	lost := func(format string, args ...any) report.Segment {
-		return with(wrong(EndToEndWrongNeighbour, segment, place, "the CNI plugin, or whoever set the entry", format,
+		return with(wrong(EndToEndWrongNeighbour, segment, place, "the CNI plugin, or the network configuration", format,
 			args...), line, own)
 	}
 	switch {
@@ -241,7 +241,7 @@ func (x *crossing) neighbour(place, in string) (s report.Segment, ok bool) {
 			others[0], in, x.to.Name), false
 	}
 	return with(unknown(segment, place, x.from.Name, show,
-		"%s sends frames for %s to %s, and not to the address of %s: someone between the two has to pass them on",
+		"%s sends frames for %s to %s, and not to the address of %s: something between the two has to pass them on",
 		x.from.Name, x.hop, e.MAC, x.to.Name), line, own), false
 }
 

@@ -109,13 +109,13 @@ func ownSource(s *nodestate.State, p *netfilter.Packet, who string) *trouble {
 		return nil
 	}
 	t := &trouble{
-		owner: "whoever gave it the address",
+		owner: "the network configuration",
 		message: fmt.Sprintf("%s itself has the address %s, from which the packet comes: it drops it for its source", who,
 			p.Src),
 		evidence: []report.Evidence{{Text: fmt.Sprintf("ip addr: %s dev %s", p.Src, dev)}, {Text: own.Setting}},
 	}
 	if dev == "" {
-		t.owner = "whoever made the route"
+		t.owner = "the network configuration"
 		t.message = fmt.Sprintf("%s has a local route to %s, from which the packet comes: it drops it for its source", who,
 			p.Src)
 		t.evidence[0].Text = cmp.Or(own.By.String(), "ip route show table local: "+p.Src.String())

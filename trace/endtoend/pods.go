@@ -139,7 +139,7 @@ func sourceless(h *host.Network, place string, r *host.Lookup, dst netip.Addr) (
 		h.MasqueradeAddress(r.Dev, dst).IsValid() {
 		return s, false
 	}
-	s = wrong(PodNoRoute, report.SegmentClientPod, place, "the CNI plugin, or whoever set the address",
+	s = wrong(PodNoRoute, report.SegmentClientPod, place, "the CNI plugin, or the network configuration",
 		"no address of the pod may be used beyond its link: the kernel has no source for packets to %s", dst)
 	for _, a := range own {
 		s = with(s, fmt.Sprintf("ip addr in the pod: %s dev %s has the scope link or host", a, r.Dev))
@@ -305,15 +305,15 @@ func elsewhere(list []*host.Socket, at netip.AddrPort) string {
 	}
 	switch {
 	case device:
-		return "only what comes in by " + list[0].Device + " is accepted"
+		return "connections are accepted only on the interface " + list[0].Device
 	case loopback:
-		return "only the loopback address is listened at"
+		return "processes listen only at the loopback address"
 	case family && at.Addr().Is4():
-		return "only IPv6 is listened at"
+		return "processes listen only for IPv6"
 	case family:
-		return "only IPv4 is listened at"
+		return "processes listen only for IPv4"
 	}
-	return "another address is listened at"
+	return "processes listen only at other addresses"
 }
 
 func processOf(s *host.Socket) string {

@@ -39,7 +39,7 @@ func (x *crossing) received(place, in string) (by string, s report.Segment, ok b
 	if port == "" || state == "" {
 		return by, s, true
 	}
-	s = with(wrong(InterfaceDown, report.SegmentNetwork, place, "whoever set the port's state",
+	s = with(wrong(InterfaceDown, report.SegmentNetwork, place, "the network configuration",
 		"the bridge %s of %s takes nothing that comes to its port %s", by, x.to.Name, port), line)
 	if !certain {
 		s.Verdict, s.Code, s.Command, s.Node = report.SegmentUnknown, "", "bridge -d link show dev "+port, x.to.Name
@@ -79,7 +79,8 @@ func (x *crossing) byTunnel() bool {
 // __netif_receive_skb_core in net/core/dev.c), or has no carrier.
 func lifeless(n *Node, dev, place string) (s report.Segment, dead bool) {
 	if up, known := n.Host.Up(dev); known && !up {
-		s = with(wrong(InterfaceDown, report.SegmentNetwork, place, "whoever set it down", "%s of %s is down", dev, n.Name),
+		s = with(wrong(InterfaceDown, report.SegmentNetwork, place, "the network configuration",
+			"%s of %s is down", dev, n.Name),
 			"ip link on "+n.Name+": "+dev+" is not UP")
 	} else if n.Host.NoCarrier(dev) {
 		s = with(wrong(NoCarrier, report.SegmentNetwork, place, "the network", "%s of %s has no carrier", dev, n.Name),
@@ -186,13 +187,13 @@ func (x *crossing) bridged(place, in string) (s report.Segment, ok bool) {
 		return s, true
 	}
 	lost := func(line, format string, args ...any) (report.Segment, bool) {
-		return with(wrong(EndToEndWrongNeighbour, segment, place, "whoever set the bridge's entries", format, args...),
+		return with(wrong(EndToEndWrongNeighbour, segment, place, "the network configuration", format, args...),
 			line), false
 	}
 	if kept, _ := own.KeptByBridge(bridge, mac); kept {
 		return lost(fmt.Sprintf("bridge fdb: %s dev %s master %s permanent", mac, bridge, bridge),
-			"the bridge %s of %s has the link-layer address %s of %s for its own: it sends no frames to it", bridge, x.from.Name,
-			mac, x.hop)
+			"the bridge %s of %s treats the link-layer address %s of %s as its own: it sends no frames to it",
+			bridge, x.from.Name, mac, x.hop)
 	}
 	port, certain := portTo(own, bridge, x.to.Host, in)
 	if port == "" {

@@ -240,7 +240,7 @@ func (v *veth) elsewhere(in, mac, show string, local, permanent bool) (s report.
 	if !permanent || bridged && !local {
 		return with(unknown(v.segment, v.place, v.node.Name, show, "%s", message), own), false
 	}
-	return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or whoever set the entry", "%s",
+	return with(wrong(EndToEndWrongNeighbour, v.segment, v.place, "the CNI plugin, or the network configuration", "%s",
 		message), own), false
 }
 

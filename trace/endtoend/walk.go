@@ -258,7 +258,7 @@ func (c *Connection) kept(
 	}
 	if dev := s.Host.DevOf(to); dev != "" {
 		return &trouble{
-			owner:    "whoever gave it the address",
+			owner:    "the network configuration",
 			message:  fmt.Sprintf("%s itself has the address %s: it gives %s to its own sockets", who, to, what),
 			evidence: []report.Evidence{{Text: fmt.Sprintf("ip addr: %s dev %s", to, dev)}},
 		}
@@ -268,7 +268,7 @@ func (c *Connection) kept(
 		return nil
 	}
 	return &trouble{
-		owner:    "whoever made the route",
+		owner:    "the network configuration",
 		message:  fmt.Sprintf("%s has a local route to %s: it gives %s to its own sockets", who, to, what),
 		evidence: []report.Evidence{{Text: cmp.Or(l.By.String(), "ip route show table local: "+to.String())}},
 	}

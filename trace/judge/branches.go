@@ -64,6 +64,56 @@ func branches(steps []netfilter.Step) [][]string {
 	return out
 }
 
+// nameRemaining adds the endpoints of steps behind a rule that ends the connections to some of the endpoints: the
+// others. That only their connections come to a step is shown by its share, which is then the sum of theirs; where it is
+// not, nothing is said.
+func nameRemaining(endpoints [][]string, steps []netfilter.Step, ends []outcome) {
+	type connections struct {
+		to    string
+		share float64
+		last  int // the step that ends the last of them; len(steps) where none does
+	}
+	var all []connections
+	for i := range ends {
+		o := &ends[i]
+		if o.sharing != "" || !o.certain {
+			return // the shares are not fixed
+		}
+		if !o.to.IsValid() {
+			continue
+		}
+		last := len(steps)
+		if o.action != "DNAT" {
+			if k := slices.IndexFunc(steps, func(s netfilter.Step) bool { return s.Ref == o.where }); k >= 0 {
+				last = k
+			}
+		}
+		to := report.JoinHostPort(o.to.Addr().String(), int32(o.to.Port()))
+		k := slices.IndexFunc(all, func(c connections) bool { return c.to == to })
+		if k < 0 {
+			all = append(all, connections{to: to})
+			k = len(all) - 1
+		}
+		all[k].share += o.share
+		all[k].last = max(all[k].last, last)
+	}
+	for i := range steps {
+		if len(endpoints[i]) > 0 || steps[i].AtMost {
+			continue
+		}
+		var rest []string
+		sum := 0.0
+		for _, c := range all {
+			if c.last >= i {
+				rest, sum = append(rest, c.to), sum+c.share
+			}
+		}
+		if len(rest) > 0 && len(rest) < len(all) && math.Abs(sum-steps[i].P) < 1e-9 {
+			endpoints[i] = rest
+		}
+	}
+}
+
 // inOrder returns steps in the order of the rules. A walk follows one branch of the packets after the other: what
 // another one meets in the same base chain comes behind it there, also where its rule stands before. Each base chain is
 // ordered for itself, with the chains that it calls.

@@ -33,7 +33,7 @@ var clients = map[string]map[string]report.Client{
 	ForwardMethod:             failing("fail: IPVS does not translate the address ({actual})"),
 	IPSetMissing:              differing("are not treated as they should be: an entry of a set is missing"),
 	IPVSConntrackOff:          differing("are not masqueraded: answers that do not come back through {node} are lost"),
-	expect.ReasonKubeProxyBug: differing("may be treated otherwise than the Service asks for: kube-proxy has a bug there"),
+	expect.ReasonKubeProxyBug: differing("may not be treated as the Service asks for: kube-proxy has a bug there"),
 	NoRoute:                   failing("fail: the node has no route"),
 	NodePortClash:             differing("may arrive with " + withNode),
 	PersistenceMismatch:       differing("reach endpoints by a session affinity of {actual}, not of {expected}"),
@@ -54,8 +54,8 @@ var clients = map[string]map[string]report.Client{
 	EndpointOfNoPod:           differing("may reach no pod: none has the endpoint's address"),
 	AddressOfTwoPods:          differing("may reach another pod that has the same address"),
 	MirrorStale:               differing("reach the endpoints of the EndpointSlices, which Endpoints contradict"),
-	FewClientPorts:            differing("fail beyond {actual} at a time"),
-	FewSourcePorts:            differing("fail beyond {actual} at a time to each endpoint"),
+	FewClientPorts:            differing("fail if more than {actual} are open at a time"),
+	FewSourcePorts:            differing("fail if more than {actual} are open at a time to each endpoint"),
 	LoadBalancerBypassed:      differing("may fail: they do not go through the load balancer ({actual})"),
 	expect.ReasonHeadless:     whole("DNS answers with the endpoints' addresses (headless)" + nothingMore),
 	expect.ReasonExternalName: whole("DNS answers with the name {actual} (ExternalName)" + nothingMore),
@@ -73,7 +73,7 @@ var clients = map[string]map[string]report.Client{
 
 	// settings, routes and neighbours of the node
 	BridgeNetfilterOff:     failing("fail: the answer comes from the endpoint's own address"),
-	BridgeTakesNothing:     failing("hang: the node's bridge does not take frames in"),
+	BridgeTakesNothing:     failing("hang: the bridge does not hand frames to the node"),
 	ClientAddressTaken:     failing("fail: the node has the client's address itself"),
 	EndpointAddressTaken:   failing("go to the node itself, which has the endpoint's address"),
 	ForwardingOff:          failing("hang: the node does not forward packets"),

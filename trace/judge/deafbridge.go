@@ -16,7 +16,7 @@ const BridgeTakesNothing = "BridgeTakesNothing"
 var _ = register(kind{code: BridgeTakesNothing, severity: mismatch, scope: onPath, by: stopped(
 	BridgeTakesNothing, (*pathCase).deafBridge,
 	"a bridge's forwarding table has no entry for the bridge's own link-layer address: what its pods send to the node is "+
-		"passed on to other ports, and not taken in",
+		"passed on to other ports, and the node does not get it",
 )})
 
 // deafBridge: [host.Network.Deaf], of the bridges that the packet or its answer leaves by: the hosts there ask and

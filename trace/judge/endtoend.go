@@ -407,7 +407,7 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	message := segmentText(s)
 	if s.Untranslated { // the same of all endpoints on other nodes, at all frontends
 		message = "the answer goes directly to the client, as " + t.Name + " has not translated the source address: the " +
-			"client gets it from the endpoint's address, and not from that which it has asked"
+			"client gets it from the endpoint's address, and not from the address that it connected to"
 	}
 	for i := range found {
 		if found[i].code == s.Code && strings.TrimSuffix(found[i].message, "; responsible: "+s.Owner) == message {

@@ -150,7 +150,7 @@ func (w *watched) beforeTunnelEnd() (f fate, ok bool) {
 	case s.Passed && s.Hook == "input":
 		f.text += " and passed the rules, and the request did not come out of the tunnel"
 	case s.Passed:
-		f.text += ", passed the hook " + s.Hook + ", and was not taken in"
+		f.text += ", passed the hook " + s.Hook + ", and was not accepted"
 	default:
 		f.text += ", came to the hook " + s.Hook + " and not to its end"
 		if s.Last != nil && s.Last.Legacy {

@@ -199,7 +199,7 @@ func TestTheRuleThatTheKernelNames(t *testing.T) {
 			sights:  map[string][]snapshot.Sight{a: {left}},
 			traced:  map[string][]snapshot.Traced{b: {outer("prerouting", true, nil, false)}},
 			segment: report.SegmentNetwork, place: "node b",
-			message: "the tunnel's packet with the request came here, passed the hook prerouting, and was not taken in",
+			message: "the tunnel's packet with the request came here, passed the hook prerouting, and was not accepted",
 		},
 		{
 			name:    "the tunnel's packets come, and may be those of other connections",

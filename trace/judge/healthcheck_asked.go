@@ -109,7 +109,7 @@ func (t *tour) health(svc *corev1.Service, at netip.AddrPort) (s report.Segment,
 	of := func(is issue) (report.Segment, []issue) {
 		s := report.Segment{
 			Verdict: report.SegmentWrong, Code: is.code, Message: is.message, Evidence: is.evidence,
-			Owner: "whoever wrote the rule",
+			Owner: "the owner of the rule",
 		}
 		switch {
 		case is.severity == note:
@@ -147,7 +147,7 @@ func (t *tour) health(svc *corev1.Service, at netip.AddrPort) (s report.Segment,
 	}
 	return report.Segment{
 		Verdict: report.SegmentRight, Command: command, Node: t.Name,
-		Message: fmt.Sprintf("kube-proxy listens at %s; expected: %s; what it answers was not asked", at, expected),
+		Message: fmt.Sprintf("kube-proxy listens at %s; expected: %s; the answer is not known (--live asks)", at, expected),
 	}, nil
 }
 

@@ -30,7 +30,7 @@ func (p *pathCase) nextHopIsMany(o *expect.Origin, end *netfilter.Outcome) obsta
 		if e, ok := p.net.Neighbour(h.dev, h.ip); ok {
 			s.evidence = append(s.evidence, fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State))
 		}
-		s.message = "the node takes the next hop for an address that many hosts have: frames go to all hosts of the link, " +
+		s.message = "the node treats the next hop as an address that many hosts have: frames go to all hosts of the link, " +
 			"and none accepts the packets"
 		s.remedy = report.Remedy{Text: removeIt, Commands: fix}
 		return s

@@ -245,8 +245,8 @@ func (n *naming) judge() *named {
 	command := "nsenter -t PID -n dig +short " + report.ShellWord(n.full+".") + " @" + n.conf.Servers[0].String()
 	switch {
 	case s.Verdict == report.SegmentRight:
-		s.Message = fmt.Sprintf("%s is asked of %s; expected: %s; what it answers was not asked", n.full, s.Message,
-			n.expected())
+		s.Message = fmt.Sprintf("the query for %s goes to %s; expected: %s; the answer is not known (--live asks)",
+			n.full, s.Message, n.expected())
 		s.Command, s.Node = command, n.Name
 		out.issues = n.shortNames()
 	case len(n.dnsServices()) == 0:

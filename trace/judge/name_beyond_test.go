@@ -87,11 +87,11 @@ func TestNamesBeyondTheNode(t *testing.T) {
 	}{
 		{
 			name: "it listens", listens: dnsListens, verdict: right,
-			has: "where UDP and TCP get to, into the pods of 1 of its 2 endpoints, and back; expected",
+			has: "UDP and TCP get into the pods of 1 of its 2 endpoints, and back; expected",
 		},
 		{
 			name: "trap: its pod was not read", unread: true, verdict: right,
-			has: "where UDP and TCP get to, as far as node node1",
+			has: "UDP and TCP get as far as node node1",
 		},
 		{
 			name: "it does not listen", listens: "\n", verdict: wrong, codes: DNSServerUnreachable,
@@ -100,7 +100,7 @@ func TestNamesBeyondTheNode(t *testing.T) {
 		},
 		{
 			name: "it listens over UDP alone", listens: dnsListens[udp:tcp], verdict: unknown, codes: DNSOverTCPUnreachable,
-			has: "UDP gets to the name server, TCP does not",
+			has: "UDP reaches the name server, TCP does not",
 		},
 		{
 			name: "its pod drops", listens: dnsListens, verdict: wrong, codes: DNSServerUnreachable,

@@ -71,7 +71,7 @@ func (n *naming) server(a netip.Addr) report.Segment {
 		}
 		if s.Verdict == report.SegmentWrong {
 			s.Verdict, s.Code = report.SegmentUnknown, DNSOverTCPUnreachable
-			s.Message = "UDP gets to the name server, TCP does not: " + s.Message
+			s.Message = "UDP reaches the name server, TCP does not: " + s.Message
 		}
 		if s.Verdict != report.SegmentRight {
 			out = s
@@ -94,7 +94,7 @@ func (n *naming) inPod(a netip.Addr) report.Segment {
 			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nothing listens there"
 		}
 	default:
-		s.Message = fmt.Sprintf("a process in the pod (%s) is asked at %s", strings.Clone(who.Process), a)
+		s.Message = fmt.Sprintf("a process in the pod (%s) at %s", strings.Clone(who.Process), a)
 	}
 	return s
 }
@@ -205,7 +205,7 @@ func (n *naming) beyond(
 	}
 	out := report.Segment{
 		Verdict: report.SegmentRight,
-		Message: fmt.Sprintf("%s (Service %s), where UDP and TCP get to, %s", at.Addr(), svc, far),
+		Message: fmt.Sprintf("%s (Service %s): UDP and TCP get %s", at.Addr(), svc, far),
 	}
 	if followed == 0 {
 		return out

@@ -178,8 +178,8 @@ func TestNames(t *testing.T) {
 	}{
 		{
 			name: "the cluster's DNS", conf: kubeletDNS + nameServer, verdict: right,
-			has: "ep1.shop.svc.cluster.local is asked of 10.96.250.135 (Service shop/multiport), where UDP and TCP get to, " +
-				"as far as node node1; expected: 10.96.219.55; what it answers was not asked",
+			has: "the query for ep1.shop.svc.cluster.local goes to 10.96.250.135 (Service shop/multiport): " +
+				"UDP and TCP get as far as node node1; expected: 10.96.219.55; the answer is not known (--live asks)",
 		},
 		{name: "trap: resolv.conf was not collected", do: func(w *nameCase) { delete(w.pod, snapshot.ResolvConfFile) }},
 		{
@@ -264,10 +264,10 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "no search list", conf: "nameserver " + nameServer, verdict: right, codes: ShortNames,
-			has: "ep1.shop.svc.cluster.local is asked of",
+			has: "the query for ep1.shop.svc.cluster.local goes to",
 		},
 		{
-			name: "few ndots", verdict: right, codes: ShortNames, has: "is asked of",
+			name: "few ndots", verdict: right, codes: ShortNames, has: "goes to",
 			conf: strings.Replace(kubeletDNS, "ndots:5", "ndots:1", 1) + nameServer,
 		},
 		{
@@ -302,7 +302,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "a second server that nobody has", conf: kubeletDNS + nameServer + "\nnameserver 127.0.0.1", verdict: right,
-			has: "is asked of 10.96.250.135",
+			has: "goes to 10.96.250.135",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -182,7 +182,7 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 		p.describe(&out)
 		out.Actual = p.actual()
 		if w.req.Steps {
-			out.Steps, out.Routes = stepsOf(&p.res), routesOf(&p.res)
+			out.Steps, out.Routes = stepsOf(&p.res, p.got.list), routesOf(&p.res)
 			p.confirm(&out)
 		}
 	}
@@ -334,9 +334,10 @@ func (p *pathCase) listenerAt(o *outcome) string {
 	return ""
 }
 
-func stepsOf(res *netfilter.Result) []report.Step {
+func stepsOf(res *netfilter.Result, ends []outcome) []report.Step {
 	steps := inOrder(res.Steps)
 	out, endpoints := make([]report.Step, len(steps)), branches(steps)
+	nameRemaining(endpoints, steps, ends)
 	for i := range steps {
 		s := &steps[i]
 		out[i] = report.Step{

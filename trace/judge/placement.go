@@ -99,7 +99,7 @@ const removeIt = "remove it, and find out what created it (a CNI that has not cl
 // of the table local to the node's own sockets, whichever node the pod is on; and those that a route of the type
 // broadcast is for, too.
 var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
-	"the endpoint is not on the node, or a pod with an address of its own, and the node has made that address its own: "+
+	"the endpoint is not on the node, or is a pod with an address of its own, yet the node itself has that address: "+
 		"packets to it do not leave the node",
 	removeIt,
 	func(p *pathCase, end *netfilter.Outcome) obstacle {
@@ -129,7 +129,7 @@ var clientTaken = &detector{stage: stageSettings, path: func(p *pathCase) []issu
 	return []issue{{
 		code: ClientAddressTaken, subject: p.cluster.podNames[o.Address], expected: describe(p.want),
 		actual: "kept on the node", evidence: say(evidence...), remedy: report.Remedy{Text: removeIt, Commands: fix},
-		message: "the client is a pod with an address of its own, and the node has made that address its own: it accepts " +
+		message: "the client is a pod with an address of its own, yet the node itself has that address: it accepts " +
 			"no packets from the client, and keeps the answers",
 	}}
 }}
@@ -410,7 +410,7 @@ func (p *pathCase) atDeadPort(a netip.Addr, dev, mac string) (evidence []string,
 		return []string{text}, []report.Command{learn}
 	}
 	if p.net.TakenByBridge(dev, mac) {
-		text := "bridge fdb: %s (%s) dev %s master %s permanent: the bridge takes frames to it for its own"
+		text := "bridge fdb: %s (%s) dev %s master %s permanent: the bridge treats frames to it as its own"
 		return []string{fmt.Sprintf(text, mac, a, dev, dev)},
 			[]report.Command{p.onNode("", "bridge", "fdb", "del", mac, "dev", dev, "self")}
 	}

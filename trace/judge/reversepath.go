@@ -78,7 +78,7 @@ func (p *pathCase) takenForOwn(own *host.Reverse, certain bool) obstacle {
 	return obstacle{
 		evidence: []string{own.Setting + "; " + own.Route}, may: !certain, remedy: p.withoutRoute(own.By),
 		message: "the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: " +
-			"by the route back to the endpoint it takes the endpoint's address for its own",
+			"by the route back to the endpoint it treats the endpoint's address as its own",
 	}
 }
 

@@ -19,7 +19,7 @@ func consequence(p *report.Path, s *report.Segment) bool {
 		if !f.Client.Fails {
 			f.Client = report.Client{Words: "fail: " + answerGone, Fails: true}
 			f.Endpoints, f.Predicate = nil, ""
-			f.Message += "; the answers of these endpoints go directly to the client, which has asked another address"
+			f.Message += "; the answers of these endpoints go directly to the client, which connected to another address"
 		}
 		f.Endpoints = append(f.Endpoints, s.Endpoint)
 		f.Subject = cut(f.Endpoints, 4)

@@ -15,7 +15,7 @@ import (
 // The commands of snapshots.md that collect a node's files by hand are run as written, where there are the rules of the
 // example, and what they write is judged as the example is.
 func TestSnapshotByHand(t *testing.T) {
-	testutil.NeedRoot(t, "bash", "ip", "iptables-nft-restore", "ip6tables-nft-restore", "nft", "tar")
+	testutil.NeedRoot(t, "bash", "ip", "iptables-nft-restore", "ip6tables-nft-restore", "nft", "nfacct", "tar")
 	var onNode, judged string
 	for _, b := range blocks(t, "docs/snapshots.md") {
 		switch {
@@ -36,9 +36,12 @@ func TestSnapshotByHand(t *testing.T) {
 		"ip addr add 10.77.0.11/24 dev eth0", "ip addr add 10.244.1.1/24 dev cni0",
 		"ip link set eth0 up", "ip link set peer0 up", "ip link set cni0 up",
 		"ip route add default via 10.77.0.1", "ip route add 10.244.2.0/24 via 10.77.0.12",
-		"ip route add 10.244.3.0/24 via 10.77.0.13", "sysctl -qw net.ipv4.ip_forward=1",
+		"ip route add 10.244.3.0/24 via 10.77.0.13", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.route_localnet=1",
 	} {
 		ns.Run(t, strings.Fields(command)...)
+	}
+	for _, counter := range []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"} {
+		ns.Run(t, "nfacct", "add", counter)
 	}
 	example, err := filepath.Abs(filepath.Join(root, "examples", "broken-node"))
 	if err != nil {

@@ -59,7 +59,7 @@ func TestOpenCollectClose(t *testing.T) {
 		t.Errorf("deleted with %+v", o)
 	}
 	want := []string{
-		"looking at the node", "scheduling", "starting", "connecting", "collecting", "reading rules", "collecting",
+		"checking the node", "scheduling", "starting", "connecting", "collecting", "reading rules", "collecting",
 		"reading rules",
 	}
 	if !slices.Equal(w.said, want) || len(w.noted) != 0 {

@@ -91,7 +91,7 @@ func TestNewRefuses(t *testing.T) {
 		},
 		"an image with spaces": {func(o *Options) { o.Image = "a " }, `"a " is not a valid name of an image`},
 		"a short timeout": {
-			func(o *Options) { o.Timeout = time.Millisecond }, "a timeout of 1ms is too short: a second is the least",
+			func(o *Options) { o.Timeout = time.Millisecond }, "a timeout of 1ms is too short: give at least 1s",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

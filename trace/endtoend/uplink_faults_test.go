@@ -59,7 +59,7 @@ var uplinkFaults = []fault{
 	lostAnswer("the bridge of the endpoint's node has the client's link-layer address for its own", byUplink(
 		"node2 bridge link set dev eth0 learning off",
 		"node2 bridge fdb replace 02:00:00:00:50:01 dev br0 self permanent")...).
-		coded(endtoend.EndToEndWrongNeighbour).saying("for its own").undoneBy(uplinkAgain...),
+		coded(endtoend.EndToEndWrongNeighbour).saying("as its own").undoneBy(uplinkAgain...),
 	lostAt("the port of the link is locked", report.SegmentNetwork, endtoend.InterfaceDown,
 		byUplink(uplinkLocked...)...).saying("locked on").undoneBy(uplinkAgain...),
 	lostAt("the port of the link is locked", report.SegmentNetwork, endtoend.InterfaceDown,

@@ -58,7 +58,7 @@ func TestHealthCheckSegments(t *testing.T) {
 	}{
 		{
 			name: "not asked", verdict: right,
-			has: "kube-proxy listens at 10.77.0.11:31000; expected: 200, as 2 ready endpoints are on this node; what",
+			has: "kube-proxy listens at 10.77.0.11:31000; expected: 200, as 2 ready endpoints are on this node; the answer",
 		},
 		{
 			name: "as it should be", verdict: right, has: "10.77.0.11:31000 answers 200 (shop/lb-etp-local, 1 local endpoint)",

@@ -170,7 +170,7 @@ func podsOf(node string) string {
 func (r running) note(n *node) string {
 	switch {
 	case r.none:
-		return "no kube-proxy runs on " + n.Name + ": find out why, it writes them when it starts"
+		return "no kube-proxy runs on " + n.Name + " now: find out why, and start it"
 	case r.inPod && r.pod != nil && r.pod.static:
 		return "its pod " + r.pod.namespace + "/" + r.pod.name + " is a static one, which the API only mirrors: to delete " +
 			"that restarts nothing, while the kubelet starts a process that ends again"

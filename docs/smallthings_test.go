@@ -13,7 +13,7 @@ func TestSmallThings(t *testing.T) {
 	for _, tt := range []struct{ name, file, has, hasNot string }{
 		{
 			"the krew index says that one command changes nodes", ".krew.yaml",
-			`the command "program"`, "Changes nothing",
+			`command "program" puts the right path there`, "Changes nothing",
 		},
 		{"the form of the report is v1alpha1, which is not stable", "README.md", "report.md", "stable contract"},
 		{"likewise", "docs/report.md", "svcproxy.dev/v1alpha1", "stable contract"},

@@ -40,8 +40,8 @@ func shown(t *testing.T) []string {
 // says for what reason.
 type by struct{ file, line, why string }
 
-// elsewhere are the commands, blocks by their first line, that neither a test of this folder nor one of test/e2e runs as
-// the document has them.
+// elsewhere are the commands, blocks by their first line, that neither a test of this folder nor one of test/e2e runs
+// as the document has them.
 var elsewhere = map[string]by{
 	"hack/test.sh":    {file: ".ci/run", line: "\nexec hack/test.sh\n"},
 	"make cluster-up": {file: "hack/test.sh", line: "\n\tmake --no-print-directory cluster-up >/dev/null\n"},

@@ -83,13 +83,14 @@ func TestOutputCompletion(t *testing.T) {
 	}
 }
 
-// Behind a rule that drops the connections to one of two endpoints, packets to the other one alone go on: the rows say so.
+// Behind a rule that drops the connections to one of two endpoints, packets to the other one alone go on: the rows say
+// so.
 func TestRowsBehindADropNameTheirEndpoint(t *testing.T) {
 	_, stdout, stderr := runPlugin(t, "trace", "checkout", "-n", "shop", "--from", "pod", "--snapshot", broken,
-		"-o", `jsonpath={range .nodes[*].paths[*].steps[*]}{.hook}{" "}{.chain}{" "}{.rule}{" "}{.endpoints}{"\n"}{end}`)
+		"-o", `jsonpath={range .nodes[*].paths[*].steps[*]}{.hook}{"/"}{.chain}{" "}{.rule}{" "}{.endpoints}{"\n"}{end}`)
 	for _, want := range []string{
-		"PREROUTING KUBE-SERVICES 6 \n", "FORWARD FORWARD 1 \n", "FORWARD FORWARD 2 [\"10.244.1.16:8080\"]\n",
-		"POSTROUTING KUBE-POSTROUTING 1 [\"10.244.1.16:8080\"]\n",
+		"PREROUTING/KUBE-SERVICES 6 \n", "FORWARD/FORWARD 1 \n", "FORWARD/FORWARD 2 [\"10.244.1.16:8080\"]\n",
+		"POSTROUTING/KUBE-POSTROUTING 1 [\"10.244.1.16:8080\"]\n",
 	} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("there is no %q in\n%s%s", want, stdout, stderr)

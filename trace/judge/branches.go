@@ -65,8 +65,8 @@ func branches(steps []netfilter.Step) [][]string {
 }
 
 // nameRemaining adds the endpoints of steps behind a rule that ends the connections to some of the endpoints: the
-// others. That only their connections come to a step is shown by its share, which is then the sum of theirs; where it is
-// not, nothing is said.
+// others. That only their connections come to a step is shown by its share, which is then the sum of theirs; where it
+// is not, nothing is said.
 func nameRemaining(endpoints [][]string, steps []netfilter.Step, ends []outcome) {
 	type connections struct {
 		to    string

@@ -122,8 +122,9 @@ func TestHintsThatTheNodeIgnores(t *testing.T) {
 	}
 }
 
-// A kube-proxy that has not read its node's zone uses all endpoints, those of other zones, too. In 1.37 that happens when
-// it learns of the Node before it listens (cmd/kube-proxy/app/server.go, NewNodeTopologyConfig): found on a busy machine.
+// A kube-proxy that has not read its node's zone uses all endpoints, those of other zones, too. In 1.37 that happens
+// when it learns of the Node before it listens (cmd/kube-proxy/app/server.go, NewNodeTopologyConfig): found on a busy
+// machine.
 func TestKubeProxyDoesNotKnowItsZone(t *testing.T) {
 	w := openCaptured(t, "iptables") // whose kube-proxy has read the endpoints of shop/ep3 without hints
 	w.zones("a", "b", "c")

@@ -94,7 +94,8 @@ func (n *naming) inPod(a netip.Addr) report.Segment {
 			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nothing listens there"
 		}
 	default:
-		s.Message = fmt.Sprintf("the pod asks its own process %s at %s: what that answers is not known", strings.Clone(who.Process), a)
+		s.Message = fmt.Sprintf("the pod asks its own process %s at %s: what that answers is not known",
+			strings.Clone(who.Process), a)
 	}
 	return s
 }

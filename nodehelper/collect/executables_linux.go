@@ -98,7 +98,8 @@ func readRoutes(family string) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
 		show := []string{"-j", family, "route", "show", "table", "all"}
 		out, err := inTurn(ctx, r, show)
-		if err == nil && bytes.Contains(out, []byte(`"nhid"`)) { // with nexthop_compat_mode=0 ip -d alone tells where it leads
+		// With nexthop_compat_mode=0 ip -d alone tells where it leads.
+		if err == nil && bytes.Contains(out, []byte(`"nhid"`)) {
 			out, err = inTurn(ctx, r, append([]string{"-d"}, show...))
 		}
 		if err != nil {

@@ -166,7 +166,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	}
 }
 
-// What the kernel has reported is read to the end also by a process that comes to it late; it used to read one datagram.
+// What the kernel has reported is read to the end by a process that comes late, too; it used to read one datagram.
 func TestEventsThatAreReadLate(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip") {
 		return

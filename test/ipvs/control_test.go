@@ -206,8 +206,8 @@ var kubeProxy *program
 // startKubeProxy runs it as the captured one was configured, but it never syncs unless an object changes:
 // what a test breaks stays broken.
 //
-// It learns the node's zone last. One that learns of it as it starts may never go by it: cmd/kube-proxy/app/server.go of
-// 1.37 registers its proxier with NewNodeTopologyConfig after that has begun to listen, and a busy machine showed it.
+// It learns the node's zone last. One that learns of it as it starts may never go by it: cmd/kube-proxy/app/server.go
+// of 1.37 registers its proxier with NewNodeTopologyConfig after that has begun to listen, as a busy machine showed.
 func startKubeProxy(ctx context.Context) error {
 	if err := setZone(ctx, "null"); err != nil {
 		return err

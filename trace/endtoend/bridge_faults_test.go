@@ -49,7 +49,8 @@ var (
 	unlocked  = "node2 bridge link set dev vethpod locked off learning on"
 	forgotten = "node2 bridge fdb del " + podMAC + " dev vethpod master || true"
 	byMacvlan = []string{
-		"node2 ip addr flush dev cni0", "node2 ip link add vrrp.1 link cni0 address 00:00:5e:00:01:01 type macvlan mode bridge",
+		"node2 ip addr flush dev cni0",
+		"node2 ip link add vrrp.1 link cni0 address 00:00:5e:00:01:01 type macvlan mode bridge",
 		"node2 ip addr add 10.244.2.1/24 dev vrrp.1", "node2 ip link set vrrp.1 up",
 	}
 )

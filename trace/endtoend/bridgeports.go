@@ -48,8 +48,8 @@ func (v *veth) takenFrom(mac string) (s report.Segment, ok bool) {
 			"bridge %s is locked, and whether the bridge knows the node's link-layer address %s was not read", v.pair, bridge,
 			mac), false
 	} else if refuses {
-		return with(v.cannot("the pod's own bridge %s takes nothing from the node: its port %s is locked, and the bridge does "+
-			"not know that %s is there", bridge, v.pair, mac),
+		return with(v.cannot("the pod's own bridge %s takes nothing from the node: its port %s is locked, and the bridge "+
+			"does not know that %s is there", bridge, v.pair, mac),
 			fmt.Sprintf("ip -d link in the pod: %s master %s locked on", v.pair, bridge)), false
 	}
 	takes, list := own.TakesFrom(v.dev, mac)

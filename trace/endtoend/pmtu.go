@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
@@ -21,7 +20,8 @@ func (f *follower) largest(back bool) (size int) {
 	if f.end.Packet.Proto != netfilter.TCP {
 		return 0
 	}
-	if f.clamped() {
+	clamped, mss := f.clamped()
+	if clamped && mss == 0 {
 		return 1 // rules make them fit
 	}
 	for i, limits := range []func() (sends, takes int){f.clientLimits, f.endpointLimits} {
@@ -33,14 +33,34 @@ func (f *follower) largest(back bool) (size int) {
 			size = limit
 		}
 	}
+	if clamped && size > 0 {
+		size = min(size, mss+tcpHeader+ipHeader(f.end.Packet.Dst))
+	}
 	return size
 }
 
-// clamped tells whether a rule on the path of the request may make segments smaller.
-func (f *follower) clamped() bool {
-	return f.end.Packet.Clamped || slices.ContainsFunc([]*passed{f.fromPod, f.arrival, f.inPod}, func(p *passed) bool {
-		return p != nil && p.end.Packet.Clamped
-	})
+// tcpHeader is its size in bytes, without options (RFC 9293).
+const tcpHeader = 20
+
+// clamped tells whether a rule on the path of the request may make segments smaller, and to which size; 0 where they
+// fit the links of the node that has the rule. Rules are taken to do the same to the answer.
+func (f *follower) clamped() (clamped bool, mss int) {
+	at := []*netfilter.Packet{&f.end.Packet}
+	for _, p := range []*passed{f.fromPod, f.arrival, f.inPod} {
+		if p != nil {
+			at = append(at, &p.end.Packet)
+		}
+	}
+	for _, p := range at {
+		switch {
+		case !p.Clamped:
+		case p.MSS == 0:
+			return true, 0
+		case mss == 0 || int(p.MSS) < mss:
+			clamped, mss = true, int(p.MSS)
+		}
+	}
+	return clamped, mss
 }
 
 // clientLimits are how large packets may be that the client's pod sends, and those that it announces to take; 0 where
@@ -68,14 +88,13 @@ func (f *follower) endpointLimits() (sends, takes int) {
 // limitsOf are how large packets may be that an end sends, and those that it announces to take: as large, unless its
 // route has another size of segments.
 func limitsOf(h *host.Network, p *netfilter.Packet) (sends, takes int) {
-	const tcp = 20
 	sends, _ = limitOf(h, "", p, "")
 	if !h.LimitsRoutes() {
 		return sends, sends
 	}
 	l := h.Lookup(host.Query{Dst: p.Dst, Src: p.Src, AnyMark: true, AnyUID: true})
 	if mss := l.By.AdvMSS(); l.Known && mss > 0 {
-		return sends, mss + tcp + ipHeader(p.Dst)
+		return sends, mss + tcpHeader + ipHeader(p.Dst)
 	}
 	return sends, sends
 }

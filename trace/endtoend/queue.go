@@ -15,9 +15,9 @@ import (
 
 // winners are the sockets that the kernel chooses from, of those that take a packet: one, or several of one group
 // (SO_REUSEPORT), of which one gets each connection by its hash, whatever the queues (reuseport_select_sock in
-// net/core/sock_reuseport.c). Those of the very address are looked up first (inet_lhash2_lookup and udp4_lib_lookup2 ask
-// for the address, then for any). The list is in the order in which sock_diag goes through the kernel's own: of sockets
-// at one port the one that was bound last comes first.
+// net/core/sock_reuseport.c). Those of the very address are looked up first (inet_lhash2_lookup and udp4_lib_lookup2
+// ask for the address, then for any). The list is in the order in which sock_diag goes through the kernel's own: of
+// sockets at one port the one that was bound last comes first.
 //
 // other are those which it chooses from if sockets of UDP share the port by SO_REUSEADDR, which nobody is told; nil
 // where that is the same.
@@ -44,10 +44,11 @@ func winners(list []*host.Socket, to netip.Addr) (chosen, other []*host.Socket) 
 	return chosen, other
 }
 
-// group are the sockets that the lookup ends at where all have SO_REUSEPORT, as sockets of TCP at one port must: it ends
-// at the first that takes the packet, whatever those behind it are bound to (inet_lookup_reuseport in
+// group are the sockets that the lookup ends at where all have SO_REUSEPORT, as sockets of TCP at one port must: it
+// ends at the first that takes the packet, whatever those behind it are bound to (inet_lookup_reuseport in
 // net/ipv4/inet_hashtables.c), with all of its group (inet_reuseport_add_sock, udp_reuseport_add_sock). Those of IPv6
-// are behind those of IPv4 (__inet_hash, udp_lib_get_port), and those of UDP there in the order in which they were bound.
+// are behind those of IPv4 (__inet_hash, udp_lib_get_port), and those of UDP there in the order in which they were
+// bound.
 func group(list []*host.Socket, to netip.Addr) (out []*host.Socket) {
 	first := list[0]
 	if i := slices.IndexFunc(list, (*host.Socket).IsIPv4); to.Is4() && i >= 0 {

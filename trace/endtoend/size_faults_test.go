@@ -55,6 +55,16 @@ var sizeFaults = []fault{
 		"endpoint iptables-nft -t mangle -A POSTROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1200",
 		"endpoint iptables-nft -t mangle -A PREROUTING -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1200",
 	)...),
+	tooLarge("a rule makes segments smaller, and the link behind takes smaller ones still", report.SegmentAnswer,
+		silentUplinks("node2 iptables-nft -t mangle -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN "+
+			"-j TCPMSS --set-mss 1400")...).saying("node node2"),
+	tooLarge("a rule of nft makes segments smaller, and the link behind takes smaller ones still", report.SegmentAnswer,
+		silentUplinks("node2 nft add table ip m",
+			"node2 nft add chain ip m f '{' type filter hook forward priority 0 ';' '}'",
+			"node2 nft add rule ip m f tcp flags syn tcp option maxseg size set 1400")...).saying("node node2"),
+	trap("a rule of nft makes segments small enough", silentUplinks(
+		"node2 nft add table ip m", "node2 nft add chain ip m f '{' type filter hook forward priority 0 ';' '}'",
+		"node2 nft add rule ip m f tcp flags syn tcp option maxseg size set 1200")...),
 	trap("the client's pod raises a TTL of 1", "client sysctl -qw net.ipv4.ip_default_ttl=1",
 		"client iptables-nft -t mangle -A POSTROUTING -j TTL --ttl-set 64"),
 	trap("the client's pod raises a TTL of 1 by nftables", "client sysctl -qw net.ipv4.ip_default_ttl=1",

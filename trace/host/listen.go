@@ -76,8 +76,8 @@ func (s *Socket) Full() bool {
 const usualBuffer = 212992
 
 // Crowded tells whether so much waits to be read at a socket of UDP that the kernel may drop what comes; where its room
-// is not told, unless the process has asked for more: what no datagram fits into any more, and what the reader has yet to give back, are
-// less than half (__udp_enqueue_schedule_skb and udp_rqueue_get in net/ipv4/udp.c).
+// is not told, unless the process has asked for more: what no datagram fits into any more, and what the reader has yet
+// to give back, are less than half (__udp_enqueue_schedule_skb and udp_rqueue_get in net/ipv4/udp.c).
 func (s *Socket) Crowded() bool {
 	return s.Protocol == "udp" && max(s.Queue, s.Held) > cmp.Or(s.Room, usualBuffer)/2
 }

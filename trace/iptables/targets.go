@@ -73,7 +73,15 @@ func opaque(why string) targetSpec { return verdict(netfilter.Opaque, why) }
 func nothing(*ruleSpec, []option) (netfilter.Op, bool) { return nil, true }
 
 // clamp is TCPMSS: nothing that a rule may ask for here.
-func clamp(*ruleSpec, []option) (netfilter.Op, bool) { return op.Clamp, true }
+func clamp(_ *ruleSpec, opts []option) (netfilter.Op, bool) {
+	if len(opts) == 1 && opts[0].name == "--set-mss" {
+		arg, _ := opts[0].arg()
+		if n, err := strconv.ParseUint(arg, 10, 16); err == nil && n > 0 {
+			return op.ClampTo(uint16(n)), true
+		}
+	}
+	return op.Clamp, true
+}
 
 // mayGo are the TCP options without which a connection works, whichever of its packets lack them (tcp_parse_options in
 // net/ipv4/tcp_input.c), by name and by number. A signature (md5) is of the addresses, too, and no translated

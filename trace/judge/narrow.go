@@ -66,10 +66,11 @@ func (p *pathCase) mtuAt(a netip.Addr) int {
 // bridge before that (veth_xmit in drivers/net/veth.c, br_dev_queue_push_xmit in net/bridge/br_forward.c). Neither
 // tells anybody: these are no routers. Of TCP both ends send no more than either takes.
 func (p *pathCase) narrowLink(o *expect.Origin, end *netfilter.Outcome) (evidence []string, fix report.Remedy) {
-	if end.Packet.Proto != netfilter.TCP || end.Packet.Clamped {
+	most := clampedTo(&end.Packet)
+	if end.Packet.Proto != netfilter.TCP || end.Packet.Clamped && most == 0 {
 		return nil, fix
 	}
-	links, most := p.podLinks(o, end), 0
+	links := p.podLinks(o, end)
 	for _, l := range links {
 		if l.of > 0 && (most == 0 || l.of < most) {
 			most = l.of

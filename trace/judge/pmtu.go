@@ -38,7 +38,10 @@ func (p *pathCase) findHoles() []issue {
 	}
 	var like issue
 	sure, may := p.stoppedEnds(func(e *netfilter.Outcome) obstacle {
-		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() || e.Packet.Clamped {
+		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() {
+			return obstacle{}
+		}
+		if e.Packet.Clamped && clampedTo(&e.Packet) <= min(p.net.MTU(o.Iface), p.net.MTU(e.Packet.Out)) {
 			return obstacle{}
 		}
 		end := *e // a walk replaces the list that it is in
@@ -81,6 +84,19 @@ func (p *pathCase) findHoles() []issue {
 	}
 	like.subject = cut(like.endpoints, 4)
 	return []issue{like}
+}
+
+// clampedTo is how large packets of a connection are of which a rule has made the segments smaller; 0 where they fit
+// the node's links.
+func clampedTo(x *netfilter.Packet) int {
+	const tcp, v4, v6 = 20, 20, 40 // headers without options, in bytes
+	switch {
+	case x.MSS == 0:
+		return 0
+	case x.Dst.Is4():
+		return int(x.MSS) + tcp + v4
+	}
+	return int(x.MSS) + tcp + v6
 }
 
 // tooLargeFor says what happens to packets of a sender that are too large. Linux forbids that routers fragment

@@ -104,6 +104,7 @@ type Packet struct {
 	TOS       uint8  // TOS byte, or traffic class, without ECN: 0 unless a rule or a tunnel has set it
 	AnyTOS    bool   // a rule has changed the TOS to a value that is not followed
 	Clamped   bool   // a rule may have made the segments that the other end sends smaller (TCPMSS)
+	MSS       uint16 // of one that is clamped: the size that a rule has set; 0 where they fit the node's links
 	// Raised is what rules make of its TTL or hop limit in this network namespace, before it is forwarded and behind that.
 	Raised struct{ Before, Behind Hops }
 

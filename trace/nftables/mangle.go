@@ -106,7 +106,7 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 	case *syntax.CT:
 		kind, field = "ct", key.Key
 	case *syntax.Header:
-		return b.finds(m.Value) && b.setOption(key)
+		return b.finds(m.Value) && b.setOption(key, m.Value)
 	}
 	if kind != "payload" && field == "mark" {
 		return b.setMark(m.Value, kind == "ct")
@@ -149,14 +149,18 @@ func (b *builder) mangle(m *syntax.Mangle) bool {
 // setOption sets a field of a TCP option. The size of segments is only ever made smaller; a wrong time stamp makes the
 // other end refuse the packet (nft_exthdr_tcp_set_eval in net/netfilter/nft_exthdr.c, tcp_paws_reject in
 // include/net/tcp.h).
-func (b *builder) setOption(h *syntax.Header) bool {
+func (b *builder) setOption(h *syntax.Header, value syntax.Expr) bool {
 	if h.Kind != "tcp option" {
 		return false
 	}
 	b.has("tcp")
 	b.acted = true
 	if h.Name == "maxseg" && h.Field == "size" {
-		b.add(op.Clamp)
+		if n, ok := value.(syntax.Number); ok && n > 0 && n <= math.MaxUint16 {
+			b.add(op.ClampTo(uint16(n)))
+		} else {
+			b.add(op.Clamp)
+		}
 		return true
 	}
 	b.add(op.OpaqueTarget("it changes a TCP option, and the other end may refuse the packet: " + h.Name))

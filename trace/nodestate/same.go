@@ -64,8 +64,8 @@ func lasting(sockets []host.Socket) []string {
 	for i := range sockets {
 		s := &sockets[i]
 		at := port{s.Protocol, s.Port}
-		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t %t %t %d", s.Protocol, s.Address, s.Port, s.Device, s.Process, s.Stopped,
-			s.Frozen, s.Full(), s.Diagnosed, s.Mapped, before[at])
+		out[i] = fmt.Sprintf("%s %s %d %s %s %t %t %t %t %t %d", s.Protocol, s.Address, s.Port, s.Device, s.Process,
+			s.Stopped, s.Frozen, s.Full(), s.Diagnosed, s.Mapped, before[at])
 		before[at]++
 	}
 	slices.Sort(out)

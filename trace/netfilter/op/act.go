@@ -60,7 +60,17 @@ func (j *Jump) JumpsTo() string { return j.Name }
 func (j *Jump) Resolve(c *netfilter.Chain) { j.to = c }
 
 // Clamp is of rules that lower the size of the segments that the other end may send (net/netfilter/xt_TCPMSS.c).
-var Clamp = Action(func(c *netfilter.Context) { c.Packet.Clamped = true })
+// They fit the links of the node that has the rule.
+var Clamp = Action(func(c *netfilter.Context) { c.Packet.Clamped, c.Packet.MSS = true, 0 })
+
+// ClampTo is of rules that lower it to a size which they name, whatever the links take.
+func ClampTo(size uint16) Action {
+	return func(c *netfilter.Context) {
+		if p := c.Packet; !p.Clamped || size < p.MSS {
+			p.Clamped, p.MSS = true, size
+		}
+	}
+}
 
 // SetHops is of rules that give the packet a TTL, or hop limit, that is enough (ttl_tg in net/netfilter/xt_HL.c).
 func SetHops(n uint8) Action {

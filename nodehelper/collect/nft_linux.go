@@ -129,7 +129,9 @@ func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err
 	var queries []query
 	for i := range tables {
 		for _, c := range tables[i].Chains {
-			if !strings.HasPrefix(c, kubeproxy.PrefixOwn) {
+			own := strings.HasPrefix(c, kubeproxy.PrefixOwn) && !slices.ContainsFunc(kubeproxy.OthersPrefixes,
+				func(other string) bool { return strings.HasPrefix(c, other) })
+			if !own {
 				queries = append(queries, rulesOf(&tables[i], c))
 			}
 		}

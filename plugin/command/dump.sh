@@ -64,6 +64,16 @@ run() {
 	fi
 }
 
+# routes FILE FAMILY reads the routes of IPv4 (-4) or IPv6 (-6). Where they go by next hop objects, -d alone may tell where
+# these lead (net.ipv4.nexthop_compat_mode).
+routes() {
+	run "$1" ip -j "$2" route show table all
+	if [ -e "$dir/$1" ] && grep -q '"nhid"' "$dir/$1"; then
+		run "$1" ip -j -d "$2" route show table all
+	fi
+	also "$1" ip -j "$2" route show cache
+}
+
 # also FILE COMMAND… appends to a file that was read the list that a further command prints: older programs and kernels do
 # not know all of them.
 also() {
@@ -129,10 +139,8 @@ date -u +%Y-%m-%dT%H:%M:%SZ >"$dir/time.txt"
 run ip-addr.json ip -j addr
 also ip-addr.json ip -j addrlabel list
 run ip-link.json ip -j -d link
-run ip-route.json ip -j -4 route show table all
-also ip-route.json ip -j -4 route show cache
-run ip6-route.json ip -j -6 route show table all
-also ip6-route.json ip -j -6 route show cache
+routes ip-route.json -4
+routes ip6-route.json -6
 run ip-rule.json ip -j rule
 run ip6-rule.json ip -j -6 rule
 run ip-neigh.json ip -j neigh show nud all
@@ -171,7 +179,11 @@ fi
 if loaded nf_conntrack_netlink ctnetlink_dump_table; then
 	run conntrack.txt conntrack -L -o extended
 fi
-run listen.txt ss -Hltunp
+if ss -HOltn >/dev/null 2>&1; then
+	run listen.txt ss -HOltunpem
+else
+	run listen.txt ss -Hltunp # before 5.1
+fi
 run processes.txt ps -e -o pid=,cgroup:512=,comm=
 
 get 10249/configz configz.json

@@ -85,6 +85,18 @@ func sizeFaults() []fault {
 			fails: none,
 		},
 		{
+			name: "a smaller MTU, ICMP is dropped, and a rule names a size of segments that is too large", large: true,
+			make: narrow + `iptables-nft -A OUTPUT -p icmp -j DROP
+				iptables-nft -t mangle -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1400`,
+			fails: some, named: `OUTPUT rule`,
+		},
+		{
+			name: "a smaller MTU, ICMP is dropped, and a rule names a size of segments that fits", large: true,
+			make: narrow + `iptables-nft -A OUTPUT -p icmp -j DROP
+				iptables-nft -t mangle -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1200`,
+			fails: none,
+		},
+		{
 			name: "a smaller MTU, and the client's source is translated", large: true,
 			make:  narrow + `iptables-nft -t nat -I POSTROUTING -o d0 -j MASQUERADE`,
 			fails: none,
@@ -163,6 +175,18 @@ func sizeFaults() []fault {
 			make: single + `ip link set $CV mtu 1300; ip link set $LV mtu 1300; ip link set cni0 mtu 1500
 				in_pod ip link set eth0 mtu 1300; in_local ip link set eth0 mtu 1300; touch_all`,
 			fails: none,
+		},
+		{
+			name: "a pod takes larger packets than its port, and the node sends none that large", large: true, from: "node",
+			make: single + `in_local ip link set eth0 mtu 9000; touch_all`, fails: none,
+		},
+		{
+			name: "a pod takes larger packets than its port, and a client outside sends none that large", large: true,
+			from: "outside", nodePort: true, make: single + `in_local ip link set eth0 mtu 9000; touch_all`, fails: none,
+		},
+		{
+			name: "a pod takes larger packets than its port, and endpoints on other nodes none that large", large: true,
+			make: single + `in_pod ip link set eth0 mtu 9000; in_local ip link set eth0 mtu 1400; touch_all`, fails: none,
 		},
 		{
 			name: "a port of the bridge takes smaller packets than the pod, and so does the bridge", large: true,

@@ -33,8 +33,10 @@ func bridged(c *netfilter.Context) truth {
 	case in == "" || in == netfilter.UnknownIface || !c.Host.HasLinks():
 		return maybe
 	}
-	// a VLAN may be on a bridge
-	if has, ok := c.Host.HasLink(in); !ok || !has || c.Host.Master(in) != "" || strings.Contains(in, ".") {
+	// A VLAN or macvlan may be on a bridge: what the bridge has noted stays with the packet (br_pass_frame_up in
+	// net/bridge/br_input.c, macvlan_handle_frame in drivers/net/macvlan.c).
+	has, ok := c.Host.HasLink(in)
+	if !ok || !has || c.Host.Master(in) != "" || strings.Contains(in, ".") || c.Host.MayBridge(in) {
 		return maybe
 	}
 	for _, d := range c.Host.Devs() {
@@ -56,7 +58,11 @@ func bridgePort(arg string) (cond, bool) {
 		if has, known := c.Host.HasLink(c.Packet.In); !has || !known {
 			return t
 		}
-		if at := c.Host.Master(arg); at == "" || at != c.Packet.In && at != c.Host.Master(c.Packet.In) {
+		bridge := c.Host.Master(c.Packet.In)
+		if c.Host.Bridge(c.Packet.In) {
+			bridge = c.Packet.In
+		}
+		if at := c.Host.Master(arg); at == "" || bridge != "" && at != bridge {
 			return no
 		}
 		return t

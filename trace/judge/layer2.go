@@ -103,7 +103,8 @@ var (
 
 var mayBeTooLarge = stopped(MTUTooSmall,
 	citing(func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) []string {
-		return slices.Concat(p.smallerMTU(o, end), p.narrowPort(o, end))
+		_, smaller := p.smallerMTU(o, end)
+		return slices.Concat(smaller, p.narrowPort(o, end))
 	}),
 	"the interface or the route by which packets leave has a smaller MTU than the pod: packets that are too large are "+
 		"lost, unless the ICMP messages that tell the pod its path's MTU come back to it")
@@ -320,39 +321,41 @@ func (p *pathCase) withoutTunnelEnd(o *expect.Origin, end *netfilter.Outcome) []
 
 // smallerMTUBack is smallerMTU of the answer to a pod, by the route back to it alone: the interface that it leaves by
 // has the pod's own MTU.
-func (p *pathCase) smallerMTUBack(o *expect.Origin, end *netfilter.Outcome) []string {
+func (p *pathCase) smallerMTUBack(o *expect.Origin, end *netfilter.Outcome) (limit int, evidence []string) {
 	in, out := p.net.MTU(end.Packet.Out), p.net.MTU(o.Iface)
 	if o.Kind != expect.FromPod || !p.net.LimitsRoutes() || p.neighbours(o, end) || in == 0 || out == 0 {
-		return nil
+		return 0, nil
 	}
 	l := p.backRoute(o, end)
-	if limit := l.By.MTU(); l.Known && l.Dev == o.Iface && limit > 0 && limit < min(in, out) {
-		return []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", end.Packet.Out, in, l.By, limit)}
+	if limit = l.By.MTU(); l.Known && l.Dev == o.Iface && limit > 0 && limit < min(in, out) {
+		return limit, []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", end.Packet.Out, in, l.By, limit)}
 	}
-	return nil
+	return 0, nil
 }
 
 // smallerMTU compares the interface that a pod's packets come in by, which has the pod's MTU where the CNI has set it,
 // with that which they leave by.
-func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) []string {
+func (p *pathCase) smallerMTU(o *expect.Origin, end *netfilter.Outcome) (limit int, evidence []string) {
 	in, out := p.net.MTU(o.Iface), p.net.MTU(end.Packet.Out)
 	if o.Kind != expect.FromPod || o.Iface == "lo" || in == 0 || out == 0 {
-		return nil
+		return 0, nil
 	}
 	if p.net.LimitsRoutes() {
 		pkt := &end.Packet
 		l := p.net.Lookup(host.Query{
 			Dst: pkt.Dst, Src: o.Address, In: o.Iface, Mark: pkt.RoutedMark(), Proto: pkt.Proto, DstPort: pkt.DstPort,
 		})
-		if limit := l.By.MTU(); l.Known && limit > 0 && limit < min(in, out) {
-			return []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", o.Iface, in, l.By, limit)}
+		if limit = l.By.MTU(); l.Known && limit > 0 && limit < min(in, out) {
+			return limit, []string{fmt.Sprintf("ip link: %s has mtu %d; %s mtu %d", o.Iface, in, l.By, limit)}
 		}
 	}
 	if own, ok := p.net.MTU6(end.Packet.Out); ok && !end.Packet.Dst.Is4() && own < min(in, out) {
-		return []string{fmt.Sprintf("ip link: %s has mtu %d; net/ipv6/conf/%s/mtu=%d", o.Iface, in, end.Packet.Out, own)}
+		return own, []string{
+			fmt.Sprintf("ip link: %s has mtu %d; net/ipv6/conf/%s/mtu=%d", o.Iface, in, end.Packet.Out, own),
+		}
 	}
 	if out >= in {
-		return nil
+		return 0, nil
 	}
-	return []string{fmt.Sprintf("ip link: %s has mtu %d, %s has mtu %d", o.Iface, in, end.Packet.Out, out)}
+	return out, []string{fmt.Sprintf("ip link: %s has mtu %d, %s has mtu %d", o.Iface, in, end.Packet.Out, out)}
 }

@@ -94,8 +94,11 @@ func (n *naming) inPod(a netip.Addr) report.Segment {
 			s.Message = "resolv.conf names no server, so that the pod itself is asked, and nothing listens there"
 		}
 	default:
-		s.Message = fmt.Sprintf("the pod asks its own process %s at %s: what that answers is not known",
-			strings.Clone(who.Process), a)
+		process := "process " + strings.Clone(who.Process)
+		if who.Process == "" {
+			process = "a process of its own" // which was not told
+		}
+		s.Message = fmt.Sprintf("the pod asks %s, in the pod itself, at %s: what that answers is not known", process, a)
 	}
 	return s
 }

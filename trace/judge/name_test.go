@@ -250,7 +250,7 @@ func TestNames(t *testing.T) {
 		},
 		{
 			name: "a resolver in the pod", conf: kubeletDNS + "127.0.0.1", verdict: unknown, codes: NameUnknown,
-			has: "the pod asks its own process dnsmasq at 127.0.0.1", do: func(w *nameCase) {
+			has: "the pod asks process dnsmasq, in the pod itself, at 127.0.0.1", do: func(w *nameCase) {
 				w.pod[snapshot.ListenFile] = "udp UNCONN 0 0 127.0.0.1:53 0.0.0.0:* users:((\"dnsmasq\",pid=7,fd=3))\n"
 			},
 		},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -27,15 +28,7 @@ type podLink struct {
 // podLinks are the links to the client and to an endpoint that are pods of the node.
 func (p *pathCase) podLinks(o *expect.Origin, end *netfilter.Outcome) (out []podLink) {
 	add := func(dev string, a netip.Addr) {
-		l := podLink{dev: dev, port: dev, pod: a}
-		if p.net.Bridge(dev) {
-			l.port = p.net.Port(dev, a)
-		}
-		if kind, _ := p.net.Kind(l.port); kind != "veth" {
-			return
-		}
-		if l.takes = p.net.MTU(l.port); l.takes > 0 {
-			l.of = p.mtuAt(a)
+		if l := p.links.once(hop{dev, a}, func() podLink { return p.podLinkBy(dev, a) }); l.takes > 0 {
 			out = append(out, l)
 		}
 	}
@@ -48,8 +41,22 @@ func (p *pathCase) podLinks(o *expect.Origin, end *netfilter.Outcome) (out []pod
 	return out
 }
 
-// mtuAt is the MTU of the interface that has an address, as its owner says; 0 where nobody asked it.
-func (p *pathCase) mtuAt(a netip.Addr) int {
+// podLinkBy is the link to a pod that packets leave for by an interface; it takes nothing where it is none of a pod alone.
+func (p *pathCase) podLinkBy(dev string, a netip.Addr) podLink {
+	l := podLink{dev: dev, port: dev, pod: a}
+	if p.net.Bridge(dev) {
+		l.port = p.net.Port(dev, a)
+	}
+	if kind, _ := p.net.Kind(l.port); kind != "veth" {
+		return podLink{}
+	}
+	l.takes, l.of = p.net.MTU(l.port), p.mtuAt(a, l.port)
+	return l
+}
+
+// mtuAt is the MTU of the interface of a pod that has an address, as the pod says it; 0 where nobody asked it, or where
+// that is not the other end of the port.
+func (p *pathCase) mtuAt(a netip.Addr, port string) int {
 	owner, ok := p.holderOf(a)
 	if !ok || owner.Pod == "" {
 		return 0
@@ -59,6 +66,9 @@ func (p *pathCase) mtuAt(a netip.Addr) int {
 		return 0
 	}
 	dev, _ := x.net.HasAddress(a)
+	if x.net.PeerIn(p.net, dev) != port {
+		return 0
+	}
 	return x.net.MTU(dev)
 }
 
@@ -71,6 +81,11 @@ func (p *pathCase) narrowLink(o *expect.Origin, end *netfilter.Outcome) (evidenc
 		return nil, fix
 	}
 	links := p.podLinks(o, end)
+	for _, takes := range p.othersTake(o, end) {
+		if takes > 0 && (most == 0 || takes < most) {
+			most = takes
+		}
+	}
 	for _, l := range links {
 		if l.of > 0 && (most == 0 || l.of < most) {
 			most = l.of
@@ -87,6 +102,25 @@ func (p *pathCase) narrowLink(o *expect.Origin, end *netfilter.Outcome) (evidenc
 			"ip", "link", "set", "dev", l.port, "mtu", fmt.Sprint(l.of)))
 	}
 	return evidence, fix
+}
+
+// othersTake are the MTUs which bound what an end takes that is no pod of the node with a link of its own: a client on
+// the node or outside, and an endpoint elsewhere. Of a pod of another node nobody is asked.
+func (p *pathCase) othersTake(o *expect.Origin, end *netfilter.Outcome) (out []int) {
+	switch o.Kind {
+	case expect.FromNode:
+		// It announces what the interface takes by which the route to the frontend leads.
+		l := p.net.Lookup(host.Query{Dst: p.want.Frontend.Address, AnyMark: true, AnyUID: true})
+		if out = append(out, p.net.MTU(end.Packet.Out)); l.Known && l.Dev != "lo" {
+			out = append(out, p.net.MTU(l.Dev))
+		}
+	case expect.FromExternal:
+		out = append(out, p.net.MTU(o.Iface))
+	}
+	if x := &end.Packet; x.Hop() != x.Dst {
+		out = append(out, p.net.MTU(x.Out))
+	}
+	return out
 }
 
 // narrowLinks finds such links.

@@ -58,6 +58,8 @@ type worker struct {
 	routed map[bool][]routedNode
 	// podPorts is what apart has found.
 	podPorts cache[hop, podPort]
+	// links is what podLinkBy has found.
+	links cache[hop, podLink]
 	// tunnelWalks is what walkTunnel has found.
 	tunnelWalks cache[tunnelKey, tunnelWalk]
 	// resolved is what passes has found.

@@ -41,19 +41,17 @@ func (p *pathCase) findHoles() []issue {
 		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() {
 			return obstacle{}
 		}
-		if e.Packet.Clamped && clampedTo(&e.Packet) <= min(p.net.MTU(o.Iface), p.net.MTU(e.Packet.Out)) {
-			return obstacle{}
-		}
 		end := *e // a walk replaces the list that it is in
 		for _, x := range []struct {
-			evidence []string
+			find     func(o *expect.Origin, end *netfilter.Outcome) (limit int, evidence []string)
 			about    netfilter.Turn
 			who, dev string
 		}{
-			{p.smallerMTU(o, &end), netfilter.Later, "pod", end.Packet.Out},
-			{p.smallerMTUBack(o, &end), netfilter.Reply, "endpoint", o.Iface},
+			{p.smallerMTU, netfilter.Later, "pod", end.Packet.Out},
+			{p.smallerMTUBack, netfilter.Reply, "endpoint", o.Iface},
 		} {
-			if x.evidence == nil {
+			limit, evidence := x.find(o, &end)
+			if evidence == nil || end.Packet.Clamped && clampedTo(&end.Packet) <= limit {
 				continue
 			}
 			where, by, why := p.messageLost(&end, x.about)
@@ -65,10 +63,10 @@ func (p *pathCase) findHoles() []issue {
 					code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
 					message: fmt.Sprintf("%s, by which the %s would learn that its packets are too large for %s: %s", why,
 						x.who, x.dev, tooLargeFor(&end.Packet, x.who)),
-					evidence: append(by, say(x.evidence...)...),
+					evidence: append(by, say(evidence...)...),
 				}
 			}
-			return stoppedBy(x.evidence...)
+			return stoppedBy(evidence...)
 		}
 		return obstacle{}
 	})

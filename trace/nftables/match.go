@@ -47,8 +47,8 @@ func (b *builder) match(m *syntax.Match) bool {
 		b.add(&comparison{left: left, why: dependsOn(left)})
 		return true
 	}
-	if _, isRange := m.Right.(*syntax.Range); (isRange || sign != "" && sign != "==" && sign != "!=") &&
-		left[0].typ != typePort {
+	_, isRange := m.Right.(*syntax.Range)
+	if byOrder := strings.ContainsAny(sign, "<>"); (isRange || byOrder) && left[0].typ != typePort {
 		b.apart = true // iptables writes ranges of ports, and no others
 	}
 	spans, ok := constants(left, m.Right)

@@ -26,6 +26,8 @@ type policy struct {
 	acts     bool
 	priority uint32 // the lowest one counts
 	narrow   bool   // it selects by more than addresses, a protocol and a mark
+	// sub: it is of the type that is asked before the others (xfrm_policy_lookup in net/xfrm/xfrm_policy.c).
+	sub bool
 	// others: it is what happens to packets that no policy selects (xfrm_lookup_with_ifid and __xfrm_policy_check in
 	// net/xfrm/xfrm_policy.c).
 	others bool
@@ -117,7 +119,9 @@ func policyOf(words []string) (*policy, error) {
 		case "dst":
 			p.dst, err = netip.ParsePrefix(words[i+1])
 		case "proto":
-			p.proto, _ = op.Protocol(words[i+1])
+			known := false
+			p.proto, known = op.Protocol(words[i+1])
+			p.narrow = p.narrow || !known
 		default:
 			p.narrow = true
 		}
@@ -144,7 +148,9 @@ func (p *policy) add(words []string) {
 					p.priority = uint32(n)
 				}
 			}
-			p.narrow = p.narrow || !slices.Contains(words, "main") // one of another type stands beside these
+			if i := slices.Index(words, "ptype"); i >= 0 && !slices.Contains(words[i:], "main") {
+				p.sub, p.narrow = true, true
+			}
 		}
 	case "tmpl":
 		p.acts = true
@@ -191,7 +197,7 @@ func (p *policy) applies(x *netfilter.Packet, all []*policy) op.Truth {
 		if !p.selects(x, as) {
 			continue
 		}
-		if !slices.ContainsFunc(all, func(o *policy) bool {
+		if p.sub || !slices.ContainsFunc(all, func(o *policy) bool {
 			return !o.acts && !o.others && !o.narrow && o.dir == p.dir && o.priority < p.priority && as.dst.IsValid() &&
 				as.src.IsValid() && o.selects(x, as)
 		}) {

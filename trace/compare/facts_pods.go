@@ -99,7 +99,10 @@ func listenerText(s *host.Socket) string {
 	at := "*"
 	if s.Address.IsValid() {
 		at = s.Address.String()
-		if s.Address.Is6() {
+		if s.Mapped {
+			at = "::ffff:" + at
+		}
+		if !s.IsIPv4() {
 			at = "[" + at + "]"
 		}
 	}
@@ -112,7 +115,8 @@ func listenerText(s *host.Socket) string {
 		{s.Process != "", "process " + s.Process},
 		{s.Stopped && !s.Frozen, "stopped"},
 		{s.Frozen, "frozen"},
-		{s.Full(), "its backlog is full"},
+		{s.Full() && s.Protocol == "tcp", "its backlog is full"},
+		{s.Full() && s.Protocol == "udp", "its buffer is full"},
 	} {
 		if x.is {
 			words = append(words, x.text)

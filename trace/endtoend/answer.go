@@ -54,7 +54,7 @@ func (f *follower) answer() report.Segment {
 				s.Message = theAnswer + s.Message
 				return s
 			}
-			return f.answerAtNode(cmp.Or(in, by), p)
+			return way.eachReceiver(cmp.Or(in, by), func(in string) report.Segment { return f.answerAtNode(in, p) })
 		})
 	}
 	if f.arrival.end.End != netfilter.Delivered {
@@ -234,7 +234,10 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 	pod := f.Client.Pods[f.Pod].State
 	v := &veth{
 		Connection: f.Connection, pod: pod, node: f.Client, segment: segment, place: nodePlace(f.Client.Name),
-		podPlace: place, noRoute: EndToEndAnswerLost, largest: f.largest(true),
+		podPlace: place, noRoute: EndToEndAnswerLost, largest: f.largest(true), came: in,
+	}
+	if s := f.podState(); s != nil && f.inPod != nil && f.sameNode() {
+		v.sender = s.Host.MAC(f.inPod.end.Packet.In)
 	}
 	if _, end := pairBelow(pod.Host, f.Client.Host, dev); end != "" {
 		if s, ok := v.entersPod(&sent.Packet, f.Start.Packet.Src, ""); !ok {

@@ -4,8 +4,11 @@ package endtoend
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -58,4 +61,94 @@ func (v *veth) takenFrom(mac string) (s report.Segment, ok bool) {
 	}
 	return with(v.cannot("the pod's %s is a macvlan with mode source, and does not take frames from the node's address %s",
 		v.dev, mac), fmt.Sprintf("ip -d link in the pod: %s macvlan mode source %s", v.dev, strings.Join(list, " "))), false
+}
+
+// takenFromSender is takenFrom for a packet that the node sends on: from the address of the interface that it leaves by.
+// Where a bridge translates a packet from one of its ports to another one, it leaves the sender's
+// (br_nf_pre_routing_finish_bridge in net/bridge/br_netfilter_hooks.c).
+func (v *veth) takenFromSender(p *netfilter.Packet) (s report.Segment, ok bool) {
+	own := v.node.Host.MAC(p.Out)
+	s, ok = v.takenFrom(own)
+	on, known := v.node.Host.BridgeCalls(p.Out, p.Dst.Is4())
+	if v.came != p.Out || v.node.Host.Master(v.end) != p.Out || known && !on && p.DNAT {
+		return s, ok
+	}
+	const nobody = "00:00:00:00:00:00" // which no interface has
+	other := v.sender
+	if other == "" {
+		other = nobody
+	}
+	if _, same := v.takenFrom(other); same == ok {
+		return s, ok
+	}
+	return unknown(v.segment, v.place, v.node.Name, "sysctl net.bridge", "the packet came in by the bridge %s, too: whether "+
+		"its frame to %s has the link-layer address of the bridge, %s, or the sender's, is not known, and the pod does not "+
+		"take both", p.Out, v.podPlace, own), false
+}
+
+// macvlans are the interfaces of the node on top of the bridge, or of the pair's end, that frames of the pod may come to,
+// with a link-layer address of their own (macvlan_handle_frame in drivers/net/macvlan.c).
+func (v *veth) macvlans() (out []string) {
+	own, bridge := v.node.Host, v.bridge()
+	for _, d := range own.Devs() {
+		takes, _ := own.TakesFrom(d, v.pod.Host.MAC(v.dev))
+		if up, known := own.Up(d); d != bridge && own.Carrier(d) == bridge && takes && (up || !known) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// receivers are the node's interfaces that packets of the pod to the next hop may come in by: the one that has the
+// link-layer address that the pod has for it; where it has none, all that answer for it. Those that the bridge
+// translates it takes for its own (br_nf_pre_routing_finish in net/bridge/br_netfilter_hooks.c).
+func (v *veth) receivers(e *host.Neighbour, there bool) (in string, others []string) {
+	own, bridge := v.node.Host, v.bridge()
+	all := v.macvlans()
+	if len(all) == 0 {
+		return bridge, nil
+	}
+	if on, known := own.BridgeCalls(bridge, v.hop.Is4()); v.translated != nil && own.Master(v.end) != "" && (on || !known) &&
+		v.translated() {
+		if on {
+			return bridge, nil
+		}
+		return bridge, all
+	}
+	if there && e.MAC != "" && !e.Failed {
+		all = slices.DeleteFunc(all, func(d string) bool { return !strings.EqualFold(own.MAC(d), e.MAC) })
+		if len(all) == 0 {
+			return bridge, nil
+		}
+		return all[0], all[1:]
+	}
+	all = slices.DeleteFunc(append(all, bridge), func(d string) bool {
+		if v.hop.Is6() {
+			return !slices.Contains(own.DevsOf(v.hop), d)
+		}
+		return silent(own, d, v.hop, v.from) != ""
+	})
+	if len(all) == 0 {
+		return bridge, nil
+	}
+	return all[0], all[1:]
+}
+
+// eachReceiver judges a packet by each interface of the node that it may come in by.
+func (v *veth) eachReceiver(in string, judge func(in string) report.Segment) report.Segment {
+	s := judge(in)
+	for _, other := range v.others {
+		o := judge(other)
+		if o.Verdict == s.Verdict && o.Code == s.Code {
+			continue
+		}
+		if s.Verdict == report.SegmentRight {
+			s = o
+		}
+		s.Verdict, s.Code = report.SegmentUnknown, ""
+		s.Message = fmt.Sprintf("by which of its interfaces %s and %s %s takes what %s sends to %s, is not known, and by one "+
+			"of them: %s", in, other, v.node.Name, v.podPlace, v.hop, s.Message)
+		return s
+	}
+	return s
 }

@@ -161,6 +161,10 @@ func (f *follower) toPod(place string) report.Segment {
 	v := &veth{
 		Connection: f.Connection, pod: f.podState(), node: f.node, segment: segment, place: place,
 		podPlace: podPlace(f.to.Pod), noRoute: EndpointNodeNoRoute, largest: f.largest(false),
+		came: f.arrival.start.Packet.In,
+	}
+	if p := f.Client.Pods[f.Pod]; f.fromPod != nil && p != nil && p.State != nil && f.sameNode() {
+		v.sender = p.Host.MAC(f.fromPod.end.Packet.Out)
 	}
 	_, why := podOf(f.node, f.to.Pod)
 	s := byEveryWay(&f.arrival.end, func(p *netfilter.Packet) report.Segment {

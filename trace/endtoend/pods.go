@@ -121,7 +121,13 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		if !ok {
 			return s
 		}
-		if own := c.Start.Packet.In; in != "" && own != "" && !netfilter.IsUnknown(own) && in != own {
+		own := c.Start.Packet.In
+		if len(way.others) > 0 && own != "" && (own == in || slices.Contains(way.others, own)) {
+			return unknown(segment, place, c.Client.Name, "ip neigh show "+way.hop.String(), "which of its interfaces %s, %s "+
+				"takes what %s sends to %s, is not known, and the path is judged for %s", in, strings.Join(way.others, ", "),
+				place, way.hop, own)
+		}
+		if in != "" && own != "" && !netfilter.IsUnknown(own) && in != own {
 			return unknown(segment, place, c.Client.Name, get, "the pod sends by %s, which comes in to the node by %s, and the "+
 				"path is judged for %s", p.Out, in, own)
 		}
@@ -343,7 +349,11 @@ func socketText(s *host.Socket) string {
 	case s.Protocol == "tcp" && s.Diagnosed:
 		text += fmt.Sprintf(" (%d of %d wait to be accepted)", s.Queue, s.Backlog)
 	case s.Protocol == "udp" && s.Crowded():
-		text += fmt.Sprintf(" (%d of %d bytes are taken)", max(s.Queue, s.Held), s.Room)
+		room := ""
+		if s.Room > 0 {
+			room = fmt.Sprintf(" of %d", s.Room)
+		}
+		text += fmt.Sprintf(" (%d%s bytes are taken)", max(s.Queue, s.Held), room)
 	}
 	if s.Process != "" {
 		text += " " + processOf(s)

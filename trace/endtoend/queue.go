@@ -17,7 +17,8 @@ import (
 // (SO_REUSEPORT), of which one gets each connection by its hash, whatever the queues (reuseport_select_sock in
 // net/core/sock_reuseport.c). Those of the very address are looked up first (inet_lhash2_lookup and udp4_lib_lookup2
 // ask for the address, then for any). The list is in the order in which sock_diag goes through the kernel's own: of
-// sockets at one port the one that was bound last comes first.
+// sockets at one port, of IPv4 the one that was bound last comes first, and of IPv6 with SO_REUSEPORT the one that was
+// bound first (__inet_hash, udp_lib_get_port).
 //
 // other are those which it chooses from if sockets of UDP share the port by SO_REUSEADDR, which nobody is told; nil
 // where that is the same.
@@ -119,7 +120,9 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 		command = "ss -ltnup"
 	}
 	for _, m := range l.maybe {
-		if alike, _ := winners(l.and(m), at.Addr()); slices.Contains(alike, m) && unserved(alike) != unserved(list) {
+		alike, alone := winners(l.and(m), at.Addr())
+		differs := func(won []*host.Socket) bool { return slices.Contains(won, m) && unserved(won) != unserved(list) }
+		if differs(alike) || differs(alone) {
 			return with(unknown(segment, place, f.to.Node, command, "whether the socket at %s takes the packet in place of "+
 				"that at %s is not known", socketText(m), socketText(list[0])), texts...)
 		}
@@ -137,10 +140,8 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 			return with(unknown(segment, place, f.to.Node, command, "%d connections wait at the socket that listens at %s, and "+
 				"how many may is not known", x.Queue, at), texts...)
 		}
-		if x.Crowded() {
-			return with(unknown(segment, place, f.to.Node, strings.Replace(command, "ss -ltnup", "ss -lunpm", 1), "%d bytes "+
-				"wait to be read at the socket that listens at %s, and how many may is not known: a process that does not read "+
-				"loses what comes", x.Queue, at), texts...)
+		if s, crowded := f.crowded(x, at, place, command); crowded {
+			return with(s, texts...)
 		}
 	}
 	if n, why := f.unread(s, f.Start.Packet.Family, bySockets); n != nil {
@@ -151,6 +152,21 @@ func (f *follower) queued(s *nodestate.State, l *listeners, at netip.AddrPort, p
 		seg = with(seg, texts...)
 	}
 	return seg
+}
+
+// crowded judges a socket of UDP at which much waits to be read.
+func (f *follower) crowded(x *host.Socket, at netip.AddrPort, place, command string) (s report.Segment, crowded bool) {
+	const segment = report.SegmentEndpointPod
+	command = strings.Replace(command, "ss -ltnup", "ss -lunpm", 1)
+	switch {
+	case !x.Crowded():
+		return s, false
+	case x.Room > 0:
+		return unknown(segment, place, f.to.Node, command, "the buffer of the socket that listens at %s is more than half "+
+			"full (%d of %d bytes are taken): a large datagram may be discarded", at, max(x.Queue, x.Held), x.Room), true
+	}
+	return unknown(segment, place, f.to.Node, command, "%d bytes wait to be read at the socket that listens at %s, and how "+
+		"many may is not known: a process that does not read loses what comes", x.Queue, at), true
 }
 
 // bad tells whether a socket has one of the faults.

@@ -35,6 +35,11 @@ type veth struct {
 	largest int // how large the connection's packets may be; 0: as large as the interface that they leave by takes
 	// hop is the next one of packets that leave the pod; from and dst are their source and destination.
 	hop, from, dst netip.Addr
+	// others are further interfaces of the node that packets of the pod may come in by.
+	others []string
+	// came is the node's interface that a packet for the pod came in by, and sender the link-layer address of the pod
+	// that sent it, if that is one of the node; "" where not known.
+	came, sender string
 }
 
 // bridge is the node's interface that has packets of the pod come in: the bridge that the pair's end is a port of, or
@@ -108,7 +113,8 @@ func pairBelow(pod, node *host.Network, dev string) (pair, end string) {
 
 // leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has
 // its link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that
-// it comes in by; "" where that is not known. Where all is right, or was not read, ok is true.
+// it comes in by, or it comes in by one of v.others; "" where that is not known. Where all is right, or was not read, ok
+// is true.
 func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
 	if s, in, ok = v.leaves(p); !ok || in == "" {
 		return s, in, ok
@@ -143,6 +149,7 @@ func (v *veth) leaves(p *netfilter.Packet) (s report.Segment, in string, ok bool
 		return s, in, false
 	}
 	e, there := v.pod.Host.Neighbour(v.dev, v.hop)
+	in, v.others = v.receivers(&e, there)
 	line := ""
 	if there {
 		line = fmt.Sprintf("ip neigh in the pod: %s dev %s %s", v.hop, v.dev, strings.TrimSpace(e.MAC+" "+e.State))
@@ -250,8 +257,13 @@ func (v *veth) cannot(format string, args ...any) report.Segment {
 }
 
 // silent says why the node does not answer ARP for its own address; "" where it does, and where that is not known.
-func (v *veth) silent() string {
-	return silent(v.node.Host, v.bridge(), v.hop, v.from)
+func (v *veth) silent() (why string) {
+	for _, dev := range append(v.macvlans(), v.bridge()) {
+		if why = silent(v.node.Host, dev, v.hop, v.from); why == "" {
+			return ""
+		}
+	}
+	return why
 }
 
 // silent says why a network namespace does not answer where somebody asks on an interface for one of its addresses; ""
@@ -411,7 +423,7 @@ func (v *veth) entersPod(p *netfilter.Packet, ip netip.Addr, why string) (s repo
 	if s, ok := v.nodePort(); !ok {
 		return s, false
 	}
-	if s, ok := v.takenFrom(v.node.Host.MAC(out)); !ok {
+	if s, ok := v.takenFromSender(p); !ok {
 		return s, false
 	}
 	if s, ok := v.frames(p); !ok {

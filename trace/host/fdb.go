@@ -23,6 +23,7 @@ type Forwarding struct {
 	Group bool
 	// locked: of a bridge that takes no frames from the address (BR_FDB_LOCKED).
 	locked bool
+	port   bool // of a bridge, and not of the port's own (self)
 	vlan   int  // of a bridge: the VLAN that it is for, if the bridge filters those; 0 for none
 	local  bool // of a bridge: it takes frames to the address for its own (BR_FDB_LOCAL, which bridge prints as permanent)
 }
@@ -83,7 +84,7 @@ func (n *Network) readFDB(data []byte) error {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
 		e := Forwarding{MAC: strings.ToLower(x.MAC), Port: x.Port, ID: x.ID, Via: x.Via, Group: x.Group != 0}
-		e.vlan, e.locked = x.VLAN, slices.Contains(x.Flags, "locked")
+		e.vlan, e.locked, e.port = x.VLAN, slices.Contains(x.Flags, "locked"), x.Master != ""
 		e.local = x.Master != "" && x.State == "permanent"
 		if x.ViaIndex != 0 {
 			e.Via = fmt.Sprintf("if%d", x.ViaIndex)
@@ -246,13 +247,14 @@ func (n *Network) LockedOut(bridge, dev string) bool {
 	}
 	p := b.port(dev)
 	return p != nil && p.locked && !slices.ContainsFunc(n.fdb[dev], func(e Forwarding) bool {
-		return !strings.EqualFold(e.MAC, n.links[dev].mac) && !ofGroup(e.MAC)
+		return e.port && !strings.EqualFold(e.MAC, n.links[dev].mac) && !ofGroup(e.MAC)
 	})
 }
 
 // Refuses tells whether a port of a bridge takes frames only from addresses that the bridge knows to be there, and it
-// does not know a MAC there (br_handle_frame_finish in net/bridge/br_input.c, BR_PORT_LOCKED). known is false where the
-// port is locked, and the table was not collected.
+// does not know a MAC there (br_handle_frame_finish in net/bridge/br_input.c, BR_PORT_LOCKED): it looks among its own
+// entries for one of the frame's VLAN, which is 0 if it does not filter those. known is false where the port is locked,
+// and the table was not collected, or has the MAC in a VLAN alone: which one the port's frames are in is not collected.
 func (n *Network) Refuses(bridge, dev, mac string) (refuses, known bool) {
 	b := n.bridges[bridge]
 	if b == nil || mac == "" {
@@ -261,9 +263,17 @@ func (n *Network) Refuses(bridge, dev, mac string) (refuses, known bool) {
 	if p := b.port(dev); p == nil || !p.locked {
 		return false, true
 	}
-	return !slices.ContainsFunc(n.fdb[dev], func(e Forwarding) bool {
-		return strings.EqualFold(e.MAC, mac) && !e.locked && !e.local
-	}), n.fdb != nil
+	filters, inVLAN := n.links[bridge].vlans, false
+	for _, e := range n.fdb[dev] {
+		switch {
+		case !e.port || e.locked || e.local || !strings.EqualFold(e.MAC, mac):
+		case filters && e.vlan != 0:
+			inVLAN = true
+		case !filters && e.vlan == 0:
+			return false, true
+		}
+	}
+	return !inVLAN, n.fdb != nil && !inVLAN
 }
 
 // ofGroup tells whether a MAC is that of a group: its first byte is odd.

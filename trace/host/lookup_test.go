@@ -207,6 +207,11 @@ func TestPolicyRouting(t *testing.T) {
 			"unicast eth1", "",
 		},
 		{
+			"a next hop object whose link is down",
+			`{"dst":"192.0.2.0/24","nhid":10,"flags":[],"nh_info":{"id":10,"dev":"eth1","flags":["linkdown"]}}`, "", in,
+			"?", "next hop object 10",
+		},
+		{
 			"a group of next hop objects",
 			`{"dst":"192.0.2.0/24","nhid":10,"flags":[],"nh_info":{"id":10,"group":[{"id":7},{"id":8}],"flags":[]}}`, "", in,
 			"?", "next hop object 10",

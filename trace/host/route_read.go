@@ -261,6 +261,10 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 	case len(hops) > 0:
 	case r.NHID != 0 && r.Dev == "" && r.Object.Dev != "":
 		hops = []ipNext{r.Object}
+		if flags := r.Object.Flags; slices.Contains(flags, "linkdown") && !slices.Contains(flags, "dead") {
+			e.unknown = fmt.Sprintf("its route leads by the next hop object %d, whose link is down: whether the kernel uses it "+
+				"(ignore_routes_with_linkdown) it does not list with net.ipv4.nexthop_compat_mode=0", r.NHID)
+		}
 	default:
 		hops = []ipNext{r.ipNext}
 	}

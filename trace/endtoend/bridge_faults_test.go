@@ -53,6 +53,11 @@ var (
 		"node2 ip link add vrrp.1 link cni0 address 00:00:5e:00:01:01 type macvlan mode bridge",
 		"node2 ip addr add 10.244.2.1/24 dev vrrp.1", "node2 ip link set vrrp.1 up",
 	}
+	offMacvlan = []string{
+		"node2 ip link del vrrp.1", "node2 ip addr add 10.244.2.1/24 dev cni0",
+		"node2 sysctl -qw net.ipv4.conf.cni0.rp_filter=0", "endpoint ip neigh flush all",
+	}
+	bridgeFilters = "node2 sysctl -qw net.ipv4.conf.cni0.rp_filter=2" // it has no address
 )
 
 // bridgeFaults are of what frames pass between a node and its pod: ports of bridges that are locked or do not forward,
@@ -81,6 +86,14 @@ var bridgeFaults = []fault{
 		"endpoint ip link add mv0 link eth0 type macvlan mode source",
 		"endpoint ip link set mv0 type macvlan macaddr add "+bridgeMAC)...),
 	trap("the pod's gateway is on a macvlan of the bridge", byMacvlan...),
+	trap("the pod's gateway is on a macvlan of the bridge, which filters loosely",
+		append(slices.Clip(byMacvlan), bridgeFilters)...),
+	trap("the pod's gateway is on a macvlan of the bridge", byMacvlan...).forgetting(),
+	trap("the pod's gateway is on a macvlan of the bridge, which answers nothing",
+		append(slices.Clip(byMacvlan), bridgeFilters)...).forgetting(),
+	lostAnswer("the answer comes in by a macvlan of the bridge, and a rule drops that",
+		append(slices.Clip(byMacvlan), bridgeFilters, "node2 iptables-nft -A FORWARD -i vrrp.1 -j DROP")...).
+		saying("FORWARD").undoneBy(append(slices.Clip(offMacvlan), "node2 iptables-nft -D FORWARD -i vrrp.1 -j DROP")...),
 	trap("a route by a next hop object that the kernel does not list",
 		"node1 sysctl -qw net.ipv4.nexthop_compat_mode=0", "node1 ip nexthop add id 7 via 192.168.50.2 dev eth0",
 		"node1 ip route replace 10.244.2.0/24 nhid 7"),

@@ -63,8 +63,8 @@ func (v *veth) takenFrom(mac string) (s report.Segment, ok bool) {
 		v.dev, mac), fmt.Sprintf("ip -d link in the pod: %s macvlan mode source %s", v.dev, strings.Join(list, " "))), false
 }
 
-// takenFromSender is takenFrom for a packet that the node sends on: from the address of the interface that it leaves by.
-// Where a bridge translates a packet from one of its ports to another one, it leaves the sender's
+// takenFromSender is takenFrom for a packet that the node sends on: from the address of the interface that it leaves
+// by. Where a bridge translates a packet from one of its ports to another one, it leaves the sender's
 // (br_nf_pre_routing_finish_bridge in net/bridge/br_netfilter_hooks.c).
 func (v *veth) takenFromSender(p *netfilter.Packet) (s report.Segment, ok bool) {
 	own := v.node.Host.MAC(p.Out)
@@ -81,13 +81,13 @@ func (v *veth) takenFromSender(p *netfilter.Packet) (s report.Segment, ok bool) 
 	if _, same := v.takenFrom(other); same == ok {
 		return s, ok
 	}
-	return unknown(v.segment, v.place, v.node.Name, "sysctl net.bridge", "the packet came in by the bridge %s, too: whether "+
-		"its frame to %s has the link-layer address of the bridge, %s, or the sender's, is not known, and the pod does not "+
-		"take both", p.Out, v.podPlace, own), false
+	return unknown(v.segment, v.place, v.node.Name, "sysctl net.bridge", "the packet came in by the bridge %s, too: "+
+		"whether its frame to %s has the link-layer address of the bridge, %s, or the sender's, is not known, and the pod "+
+		"does not take both", p.Out, v.podPlace, own), false
 }
 
-// macvlans are the interfaces of the node on top of the bridge, or of the pair's end, that frames of the pod may come to,
-// with a link-layer address of their own (macvlan_handle_frame in drivers/net/macvlan.c).
+// macvlans are the interfaces of the node on top of the bridge, or of the pair's end, that frames of the pod may come
+// to, with a link-layer address of their own (macvlan_handle_frame in drivers/net/macvlan.c).
 func (v *veth) macvlans() (out []string) {
 	own, bridge := v.node.Host, v.bridge()
 	for _, d := range own.Devs() {
@@ -108,8 +108,8 @@ func (v *veth) receivers(e *host.Neighbour, there bool) (in string, others []str
 	if len(all) == 0 {
 		return bridge, nil
 	}
-	if on, known := own.BridgeCalls(bridge, v.hop.Is4()); v.translated != nil && own.Master(v.end) != "" && (on || !known) &&
-		v.translated() {
+	on, known := own.BridgeCalls(bridge, v.hop.Is4())
+	if own.Master(v.end) != "" && (on || !known) && v.translated != nil && v.translated() {
 		if on {
 			return bridge, nil
 		}
@@ -146,8 +146,8 @@ func (v *veth) eachReceiver(in string, judge func(in string) report.Segment) rep
 			s = o
 		}
 		s.Verdict, s.Code = report.SegmentUnknown, ""
-		s.Message = fmt.Sprintf("by which of its interfaces %s and %s %s takes what %s sends to %s, is not known, and by one "+
-			"of them: %s", in, other, v.node.Name, v.podPlace, v.hop, s.Message)
+		s.Message = fmt.Sprintf("by which of its interfaces %s and %s %s takes what %s sends to %s, is not known, and by "+
+			"one of them: %s", in, other, v.node.Name, v.podPlace, v.hop, s.Message)
 		return s
 	}
 	return s

@@ -165,8 +165,8 @@ func (f *follower) crowded(x *host.Socket, at netip.AddrPort, place, command str
 		return unknown(segment, place, f.to.Node, command, "the buffer of the socket that listens at %s is more than half "+
 			"full (%d of %d bytes are taken): a large datagram may be discarded", at, max(x.Queue, x.Held), x.Room), true
 	}
-	return unknown(segment, place, f.to.Node, command, "%d bytes wait to be read at the socket that listens at %s, and how "+
-		"many may is not known: a process that does not read loses what comes", x.Queue, at), true
+	return unknown(segment, place, f.to.Node, command, "%d bytes wait to be read at the socket that listens at %s, and "+
+		"how many may is not known: a process that does not read loses what comes", x.Queue, at), true
 }
 
 // bad tells whether a socket has one of the faults.

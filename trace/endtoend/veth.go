@@ -113,8 +113,8 @@ func pairBelow(pod, node *host.Network, dev string) (pair, end string) {
 
 // leavesPod judges how a packet comes from a pod to its node: whether the next hop answers there, whether the pod has
 // its link-layer address, and whether the node takes packets as large as the pod sends. in is the node's interface that
-// it comes in by, or it comes in by one of v.others; "" where that is not known. Where all is right, or was not read, ok
-// is true.
+// it comes in by, or it comes in by one of v.others; "" where that is not known. Where all is right, or was not read,
+// ok is true.
 func (v *veth) leavesPod(p *netfilter.Packet) (s report.Segment, in string, ok bool) {
 	if s, in, ok = v.leaves(p); !ok || in == "" {
 		return s, in, ok

@@ -68,3 +68,56 @@ func TestAPodAnswersOneBesideIt(t *testing.T) {
 		}
 	}
 }
+
+// A frame that a bridge translates between two of its ports has the sender's link-layer address, and not the bridge's.
+func TestAFrameWithinABridge(t *testing.T) {
+	const podMAC, senderMAC, bridgeMAC = "02:00:00:00:01:03", "02:00:00:00:01:04", "02:00:00:00:00:04"
+	load := func(files map[string]string) *nodestate.State {
+		t.Helper()
+		all := map[string][]byte{}
+		for name, text := range files {
+			all[name] = []byte(text)
+		}
+		s, err := nodestate.Load(snapshot.NewNode("node1", all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name, calls, came, sender, takes string
+		verdict                          report.SegmentVerdict
+	}{
+		{"routed, taken", "1", "eth0", "", bridgeMAC, ""},
+		{"routed, not taken", "1", "eth0", "", senderMAC, report.SegmentWrong},
+		{"bridged, the bridge's alone is taken", "1", "cni0", senderMAC, bridgeMAC, report.SegmentUnknown},
+		{"bridged, the sender's alone is taken", "1", "cni0", senderMAC, senderMAC, report.SegmentUnknown},
+		{"bridged, neither is taken", "1", "cni0", senderMAC, "02:00:00:00:77:77", report.SegmentWrong},
+		{"bridged, both are taken", "1", "cni0", senderMAC, bridgeMAC + `","` + senderMAC, ""},
+		{"bridged, from one that was not read", "1", "cni0", "", bridgeMAC, report.SegmentUnknown},
+		{"translated without the bridge", "0", "cni0", senderMAC, bridgeMAC, ""},
+	} {
+		node := load(map[string]string{
+			snapshot.LinkFile: `[{"ifindex":2,"link_index":9,"ifname":"veth1","address":"02:00:00:00:00:02","flags":["UP"],
+				"master":"cni0","linkinfo":{"info_kind":"veth"}},{"ifindex":4,"ifname":"cni0","address":"` + bridgeMAC + `",
+				"flags":["UP"],"linkinfo":{"info_kind":"bridge"}}]`,
+			"sysctl.txt": "net/bridge/bridge-nf-call-iptables=" + c.calls + "\n",
+		})
+		pod := load(map[string]string{
+			snapshot.LinkFile: `[{"ifindex":9,"link_index":2,"ifname":"eth0","address":"02:00:00:00:01:09","flags":["UP"],
+				"linkinfo":{"info_kind":"veth"}},{"ifindex":10,"link":"eth0","ifname":"mv0","address":"` + podMAC + `",
+				"flags":["UP"],"linkinfo":{"info_kind":"macvlan","info_data":{"mode":"source",
+				"macaddr_data":["` + c.takes + `"]}}}]`,
+		})
+		v := &veth{
+			pod: pod, node: &Node{State: node}, dev: "mv0", pair: "eth0", end: "veth1", podPlace: "pod shop/web",
+			segment: report.SegmentEndpointNode, noRoute: EndpointNodeNoRoute, came: c.came, sender: c.sender,
+		}
+		s, ok := v.takenFromSender(&netfilter.Packet{
+			Family: netfilter.IPv4, Out: "cni0", Dst: netip.MustParseAddr("10.244.1.3"), DNAT: true,
+		})
+		if s.Verdict != c.verdict || ok != (c.verdict == "") {
+			t.Errorf("%s: %v %+v", c.name, ok, s)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -92,5 +93,37 @@ func TestLinksThemselves(t *testing.T) {
 	}
 	if n.MTU("v0") != 1450 || n.MTU("v2") != 0 || n.MAC("v0") != "02:00:00:00:00:01" || n.MAC("v9") != "" {
 		t.Error("MTU or MAC")
+	}
+}
+
+// A locked port takes frames from addresses that the bridge itself knows there, in the frames' VLAN.
+func TestLockedPorts(t *testing.T) {
+	const mac = "02:00:00:00:02:09"
+	for _, c := range []struct {
+		name, entry           string
+		filters               int
+		refuses, known, alone bool
+	}{
+		{"none", `"mac":"02:00:00:00:00:01","ifname":"eth9"`, 0, true, true, true},
+		{"learned", `"mac":"` + mac + `","ifname":"v0","master":"cni0"`, 0, false, true, false},
+		{"of the port's own", `"mac":"` + mac + `","ifname":"v0","flags":["self"]`, 0, true, true, true},
+		{"in a VLAN for nothing", `"mac":"` + mac + `","ifname":"v0","master":"cni0","vlan":7`, 0, true, true, false},
+		{"in a VLAN", `"mac":"` + mac + `","ifname":"v0","master":"cni0","vlan":7`, 1, false, false, false},
+		{"in none", `"mac":"` + mac + `","ifname":"v0","master":"cni0"`, 1, true, true, false},
+		{"locked", `"mac":"` + mac + `","ifname":"v0","master":"cni0","flags":["locked"]`, 0, true, true, false},
+	} {
+		n, errs := Parse(Files{
+			Link: fmt.Appendf(nil, `[{"ifname":"cni0","linkinfo":{"info_kind":"bridge","info_data":{"vlan_filtering":%d}}},
+				{"ifname":"v0","master":"cni0","address":"02:00:00:00:00:07","linkinfo":{"info_kind":"veth",
+				"info_slave_kind":"bridge","info_slave_data":{"state":"forwarding","locked":true}}}]`, c.filters),
+			BridgeFDB: []byte("[{" + c.entry + "}]"),
+		})
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		refuses, known := n.Refuses("cni0", "v0", mac)
+		if alone := n.LockedOut("cni0", "v0"); refuses != c.refuses || known != c.known || alone != c.alone {
+			t.Errorf("%s: refuses %v, known %v, lets nobody in %v", c.name, refuses, known, alone)
+		}
 	}
 }

@@ -41,7 +41,7 @@ func (p *pathCase) podLinks(o *expect.Origin, end *netfilter.Outcome) (out []pod
 	return out
 }
 
-// podLinkBy is the link to a pod that packets leave for by an interface; it takes nothing where it is none of a pod alone.
+// podLinkBy is the link to a pod that packets leave for by an interface; it takes nothing where it is no pod's alone.
 func (p *pathCase) podLinkBy(dev string, a netip.Addr) podLink {
 	l := podLink{dev: dev, port: dev, pod: a}
 	if p.net.Bridge(dev) {

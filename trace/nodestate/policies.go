@@ -119,9 +119,8 @@ func policyOf(words []string) (*policy, error) {
 		case "dst":
 			p.dst, err = netip.ParsePrefix(words[i+1])
 		case "proto":
-			known := false
-			p.proto, known = op.Protocol(words[i+1])
-			p.narrow = p.narrow || !known
+			proto, known := op.Protocol(words[i+1])
+			p.proto, p.narrow = proto, p.narrow || !known
 		default:
 			p.narrow = true
 		}

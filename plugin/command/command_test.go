@@ -215,7 +215,7 @@ func TestBadInput(t *testing.T) {
 		{"trace web --local --keep", "--keep is about helper pods, and with --local there is none"},
 		{"trace web --local --all-nodes", "--local reads this machine, which is one node"},
 		{"trace web --dry-run=server", `--dry-run "server": it may be none, client`},
-		{"trace web --parallel 0", "--parallel 0: at least one node"},
+		{"trace web --parallel 0", "--parallel 0: give at least 1"},
 		{"trace web --timeout 10ms", "--timeout 10ms is too short"},
 		{"trace web --timeout soon", `--timeout "soon": a duration, such as 30s, 5m or 1h, was expected`},
 		{

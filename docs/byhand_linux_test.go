@@ -30,26 +30,12 @@ func TestSnapshotByHand(t *testing.T) {
 	}
 	plugin := built(t)
 
-	ns := testutil.NewNamespace(t)
-	for _, command := range []string{
-		"ip link set lo up", "ip link add eth0 type veth peer name peer0", "ip link add cni0 type bridge",
-		"ip addr add 10.77.0.11/24 dev eth0", "ip addr add 10.244.1.1/24 dev cni0",
-		"ip link set eth0 up", "ip link set peer0 up", "ip link set cni0 up",
-		"ip route add default via 10.77.0.1", "ip route add 10.244.2.0/24 via 10.77.0.12",
-		"ip route add 10.244.3.0/24 via 10.77.0.13", "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.route_localnet=1",
-	} {
-		ns.Run(t, strings.Fields(command)...)
-	}
-	for _, counter := range []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"} {
-		ns.Run(t, "nfacct", "add", counter)
-	}
 	example, err := filepath.Abs(filepath.Join(root, "examples", "broken-node"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := filepath.Join(example, "nodes", "worker-1")
-	ns.Run(t, "iptables-nft-restore", filepath.Join(rules, "iptables-save.txt"))
-	ns.Run(t, "ip6tables-nft-restore", filepath.Join(rules, "ip6tables-save.txt"))
+	ns := testutil.NewExampleNode(t, filepath.Join(example, "nodes", "worker-1"))
+	ns.Run(t, "sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
 
 	dir := t.TempDir()
 	snap := filepath.Join(dir, "snap")

@@ -5,8 +5,10 @@ package testutil
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -36,6 +38,26 @@ func NewNamespace(t testing.TB) *Namespace {
 	})
 	pid := strconv.Itoa(cmd.Process.Pid)
 	return &Namespace{PID: pid, Path: "/proc/" + pid + "/ns/net"}
+}
+
+// NewExampleNode makes a network namespace with the addresses, routes and rules of worker-1 of examples/broken-node;
+// files is the folder of its snapshot. It needs iptables-nft-restore, ip6tables-nft-restore, ip and nfacct.
+func NewExampleNode(t testing.TB, files string) *Namespace {
+	t.Helper()
+	ns := NewNamespace(t)
+	for _, command := range []string{
+		"ip link set lo up", "ip link add eth0 type veth peer name peer0", "ip link add cni0 type bridge",
+		"ip addr add 10.77.0.11/24 dev eth0", "ip addr add 10.244.1.1/24 dev cni0",
+		"ip link set eth0 up", "ip link set peer0 up", "ip link set cni0 up",
+		"ip route add default via 10.77.0.1", "ip route add 10.244.2.0/24 via 10.77.0.12",
+		"ip route add 10.244.3.0/24 via 10.77.0.13", "sysctl -qw net.ipv4.ip_forward=1",
+		"nfacct add ct_state_invalid_dropped_pkts", "nfacct add localhost_nps_accepted_pkts",
+	} {
+		ns.Run(t, strings.Fields(command)...)
+	}
+	ns.Run(t, "iptables-nft-restore", filepath.Join(files, "iptables-save.txt"))
+	ns.Run(t, "ip6tables-nft-restore", filepath.Join(files, "ip6tables-save.txt"))
+	return ns
 }
 
 // Unshared is a command in a network namespace of its own, which ends with the command.

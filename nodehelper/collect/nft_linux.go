@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -129,9 +128,7 @@ func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err
 	var queries []query
 	for i := range tables {
 		for _, c := range tables[i].Chains {
-			own := strings.HasPrefix(c, kubeproxy.PrefixOwn) && !slices.ContainsFunc(kubeproxy.OthersPrefixes,
-				func(other string) bool { return strings.HasPrefix(c, other) })
-			if !own {
+			if !kubeproxy.OfKubernetes(c) {
 				queries = append(queries, rulesOf(&tables[i], c))
 			}
 		}

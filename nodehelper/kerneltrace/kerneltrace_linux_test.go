@@ -87,6 +87,28 @@ func texts(t *testing.T, own string, events []Event) []string {
 	return out
 }
 
+// listening is a Listener until the test ends.
+func listening(t *testing.T) *Listener {
+	t.Helper()
+	l, err := Listen(ReceiveBuffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// opened is a Table until the test ends.
+func opened(t *testing.T) *Table {
+	t.Helper()
+	table, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = table.Close() })
+	return table
+}
+
 func send(t *testing.T, from, to string) {
 	t.Helper()
 	local, remote := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
@@ -110,11 +132,7 @@ func TestOneConnectionIsTraced(t *testing.T) {
 	must(t, legacyText, "iptables-nft-restore")
 	must(t, nativeText, "nft", "-f", "-")
 	before := must(t, "", "nft", "-s", "list", "ruleset")
-	listener, err := Listen(ReceiveBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
+	listener := listening(t)
 	table, err := Open()
 	if err != nil {
 		t.Fatal(err)
@@ -173,16 +191,8 @@ func TestEventsThatAreReadLate(t *testing.T) {
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
 	must(t, nativeText, "nft", "-f", "-")
-	listener, err := Listen(ReceiveBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	table, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer table.Close()
+	listener := listening(t)
+	table := opened(t)
 	if err := table.Trace(testConnection); err != nil {
 		t.Fatal(err)
 	}

@@ -48,11 +48,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 		return
 	}
 	must(t, "", "ip", "link", "set", "lo", "up")
-	listener, err := Listen(ReceiveBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
+	listener := listening(t)
 	if has, err := HasLegacy(); has || err != nil {
 		t.Fatalf("before there was a rule: %v, %v", has, err)
 	}
@@ -62,11 +58,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 		t.Fatalf("with rules: %v, %v", has, err)
 	}
 	before, root := set(t), t.TempDir()
-	table, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer table.Close()
+	table := opened(t)
 	logger, err := Log(listener, root)
 	if err != nil {
 		t.Fatal(err)

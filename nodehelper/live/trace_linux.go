@@ -148,12 +148,12 @@ func (t *tracing) target(ctx context.Context, spaces *namespaces, p *snapshot.Pr
 	}
 	ends := slices.Collect(maps.Keys(missing))
 	for range min(max(1, tries*len(missing)), maxTraced) {
-		trace, err := t.connection(ctx, space, p.ProbeTarget, ends)
-		for range retries {
-			if !errors.Is(err, unix.ENOBUFS) {
+		var trace snapshot.Trace
+		var err error
+		for range 1 + retries {
+			if trace, err = t.connection(ctx, space, p.ProbeTarget, ends); !errors.Is(err, unix.ENOBUFS) {
 				break
 			}
-			trace, err = t.connection(ctx, space, p.ProbeTarget, ends)
 		}
 		if err != nil {
 			return err

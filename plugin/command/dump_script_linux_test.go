@@ -19,22 +19,7 @@ import (
 func TestScriptCollectsWhatIsJudged(t *testing.T) {
 	testutil.NeedRoot(t, "iptables-nft-restore", "ip6tables-nft-restore", "ip", "nft", "nfacct", "sh", "tar", "gzip",
 		"awk")
-	ns := testutil.NewNamespace(t)
-	for _, command := range []string{
-		"ip link set lo up", "ip link add eth0 type veth peer name peer0", "ip link add cni0 type bridge",
-		"ip addr add 10.77.0.11/24 dev eth0", "ip addr add 10.244.1.1/24 dev cni0",
-		"ip link set eth0 up", "ip link set peer0 up", "ip link set cni0 up",
-		"ip route add default via 10.77.0.1", "ip route add 10.244.2.0/24 via 10.77.0.12",
-		"ip route add 10.244.3.0/24 via 10.77.0.13", "sysctl -qw net.ipv4.ip_forward=1",
-	} {
-		ns.Run(t, strings.Fields(command)...)
-	}
-	for _, counter := range []string{"ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"} {
-		ns.Run(t, "nfacct", "add", counter)
-	}
-	rules := filepath.Join(broken, "nodes", "worker-1")
-	ns.Run(t, "iptables-nft-restore", filepath.Join(rules, "iptables-save.txt"))
-	ns.Run(t, "ip6tables-nft-restore", filepath.Join(rules, "ip6tables-save.txt"))
+	ns := testutil.NewExampleNode(t, filepath.Join(broken, "nodes", "worker-1"))
 
 	dir := t.TempDir()
 	script := filepath.Join(dir, "collect.sh")

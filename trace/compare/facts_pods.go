@@ -96,17 +96,7 @@ func (r *reader) listeners() {
 }
 
 func listenerText(s *host.Socket) string {
-	at := "*"
-	if s.Address.IsValid() {
-		at = s.Address.String()
-		if s.Mapped {
-			at = "::ffff:" + at
-		}
-		if !s.IsIPv4() {
-			at = "[" + at + "]"
-		}
-	}
-	words := []string{fmt.Sprintf("%s:%d", at, s.Port)}
+	words := []string{fmt.Sprintf("%s:%d", s.Bound(), s.Port)}
 	for _, x := range []struct {
 		is   bool
 		text string

@@ -4,7 +4,6 @@ package compare
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -120,19 +119,13 @@ func (f *focus) namedSets(text string) {
 	}
 }
 
-// ofProxy tells whether a chain is kube-proxy's, or kubelet's.
-func ofProxy(chain string) bool {
-	return strings.HasPrefix(chain, kubeproxy.PrefixOwn) &&
-		!slices.ContainsFunc(kubeproxy.OthersPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
-}
-
 // pick returns what of a list matters; nil where nothing does.
 func (f *focus) pick(p place, l *list) *list {
 	if f.all {
 		return l
 	}
 	native := lastWord(p.table) == kubeproxy.NFTTable
-	if f.form && (p.part == PartServers || native || ofProxy(p.name)) {
+	if f.form && (p.part == PartServers || native || kubeproxy.OfKubernetes(p.name)) {
 		return nil
 	}
 	switch p.part {
@@ -141,13 +134,13 @@ func (f *focus) pick(p place, l *list) *list {
 			return nil
 		}
 		return l.only(func(x *item) bool {
-			return (x.class != "frontend" || f.owns(x)) && !(f.form && ofProxy(x.target))
+			return (x.class != "frontend" || f.owns(x)) && !(f.form && kubeproxy.OfKubernetes(x.target))
 		})
 	case PartSets:
 		if !f.sets[p.name] {
 			return nil
 		}
-		if native || p.table == tableIPSet && ofProxy(p.name) {
+		if native || p.table == tableIPSet && kubeproxy.OfKubernetes(p.name) {
 			return l.only(f.owns)
 		}
 		return l

@@ -14,8 +14,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// vlanHeader is what a bridge's port and a veth take beyond their MTU (is_skb_forwardable in net/core/dev.c).
-const vlanHeader = 4
+// VLANHeader is what a bridge's port and a veth take beyond their MTU, in bytes (is_skb_forwardable in
+// net/core/dev.c).
+const VLANHeader = 4
 
 // takes compares how large packets leave by an interface with what the one takes that gets them: the other end of a
 // veth, or a port of the bridge. Larger ones are discarded, and nobody is told (is_skb_forwardable in net/core/dev.c,
@@ -27,7 +28,7 @@ func (v *veth) takes(from *host.Network, out string, size int, to *host.Network,
 		size = min(size, v.largest)
 	}
 	takes := to.MTU(in)
-	if takes == 0 || size <= takes+vlanHeader {
+	if takes == 0 || size <= takes+VLANHeader {
 		return s, true
 	}
 	of := func(n *host.Network, dev string) string {

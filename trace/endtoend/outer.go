@@ -34,7 +34,10 @@ func Carries(h *host.Network, dev string) bool {
 
 // carrier is what the tunnel that a packet leaves by puts it into, and where that goes.
 func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.Addr) {
-	if v, ok := h.VXLAN(inside.Out); ok && !v.External {
+	if !Carries(h, inside.Out) {
+		return nil, end
+	}
+	if v, ok := h.VXLAN(inside.Out); ok {
 		n, _ := h.Neighbour(inside.Out, inside.Hop())
 		var via string
 		end, via = v.Remote, v.Lower // an entry without an interface leaves by any (vxlan_fdb_parse)
@@ -46,10 +49,7 @@ func carrier(h *host.Network, inside *netfilter.Packet) (e *envelope, end netip.
 		}
 		return vxlanEnvelope(h, &v, end, via, inside.Mark), end
 	}
-	t, ok := h.Tunnel(inside.Out)
-	if !ok || t.External || forms[t.Kind] == nil {
-		return nil, end
-	}
+	t, _ := h.Tunnel(inside.Out)
 	f := forms[t.Kind]
 	if end = t.Remote; !end.IsValid() && f.toHop != nil {
 		end = f.toHop(h, inside.Out, inside.Hop())

@@ -34,13 +34,17 @@ func (f *follower) largest(back bool) (size int) {
 		}
 	}
 	if clamped && size > 0 {
-		size = min(size, mss+tcpHeader+ipHeader(f.end.Packet.Dst))
+		size = min(size, PacketOf(mss, f.end.Packet.Dst))
 	}
 	return size
 }
 
-// tcpHeader is its size in bytes, without options (RFC 9293).
-const tcpHeader = 20
+// PacketOf is how large a packet of TCP to an address is that carries a segment of a size, in bytes, with headers
+// without options (RFC 9293).
+func PacketOf(mss int, to netip.Addr) int {
+	const tcp = 20
+	return mss + tcp + ipHeader(to)
+}
 
 // clamped tells whether a rule on the path of the request may make segments smaller, and to which size; 0 where they
 // fit the links of the node that has the rule. Rules are taken to do the same to the answer.
@@ -94,7 +98,7 @@ func limitsOf(h *host.Network, p *netfilter.Packet) (sends, takes int) {
 	}
 	l := h.Lookup(host.Query{Dst: p.Dst, Src: p.Src, AnyMark: true, AnyUID: true})
 	if mss := l.By.AdvMSS(); l.Known && mss > 0 {
-		return sends, mss + tcpHeader + ipHeader(p.Dst)
+		return sends, PacketOf(mss, p.Dst)
 	}
 	return sends, sends
 }

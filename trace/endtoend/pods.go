@@ -331,16 +331,7 @@ func processOf(s *host.Socket) string {
 
 // socketText is a socket as a line of ss.
 func socketText(s *host.Socket) string {
-	address := "*"
-	if s.Address.IsValid() {
-		address = s.Address.String()
-		if !s.IsIPv4() {
-			if s.Mapped {
-				address = "::ffff:" + address
-			}
-			address = "[" + address + "]"
-		}
-	}
+	address := s.Bound()
 	if s.Device != "" {
 		address += "%" + s.Device
 	}

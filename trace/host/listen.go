@@ -39,6 +39,19 @@ type Socket struct {
 // IsIPv4 tells whether it is a socket of IPv4: one of IPv6 may take IPv4, too.
 func (s *Socket) IsIPv4() bool { return s.Address.Is4() && !s.Mapped }
 
+// Bound is the address that it is bound to, as ss prints it.
+func (s *Socket) Bound() string {
+	switch {
+	case !s.Address.IsValid():
+		return "*"
+	case s.Mapped:
+		return "[::ffff:" + s.Address.String() + "]"
+	case s.Address.Is6():
+		return "[" + s.Address.String() + "]"
+	}
+	return s.Address.String()
+}
+
 // Accepts tells whether the socket receives packets of a protocol to an address and port. A socket that is bound to the
 // unspecified address of IPv6 and receives IPv4, too, is shown as "*" by ss; one that is shown as [::] does not.
 func (s *Socket) Accepts(protocol string, to netip.AddrPort) bool {

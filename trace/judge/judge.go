@@ -328,6 +328,7 @@ func (n *node) paths(req *Request) (all verdicts) {
 // service judges the paths of one Service that are asked for.
 func (w *worker) service(svc *corev1.Service, known *recall, out *verdicts) {
 	clear(w.hopsTo)
+	clear(w.links)
 	if len(w.untolds) > mostUntold {
 		clear(w.untolds)
 	}

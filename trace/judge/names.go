@@ -23,8 +23,7 @@ func (c chainNames) has(t *netfilter.Table, chain string) bool {
 	if c.Table != "" {
 		return c.hasTable(t)
 	}
-	return c.Own != "" && strings.HasPrefix(chain, c.Own) && !slices.ContainsFunc(kubeproxy.OthersPrefixes,
-		func(p string) bool { return strings.HasPrefix(chain, p) })
+	return c.Own != "" && strings.HasPrefix(chain, c.Own) && !kubeproxy.OfOthers(chain)
 }
 
 // hasTable tells whether a table is the mode's.

@@ -13,35 +13,32 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// vlanHeader is by how much a frame may be larger than an interface takes, before a bridge or a pair of veth discards
-// it (VLAN_HLEN in __is_skb_forwardable, include/linux/netdevice.h).
-const vlanHeader = 4
-
 // podLink is the node's end of the link to a pod.
 type podLink struct {
 	dev, port string // where packets to the pod leave by; the port of it, where dev is a bridge, else dev
 	pod       netip.Addr
-	takes     int // the MTU of port
+	takes     int // the MTU of port; 0 where this is no link
 	of        int // that of the pod's own interface, as the pod says it; 0 where nobody asked it
 }
 
-// podLinks are the links to the client and to an endpoint that are pods of the node.
-func (p *pathCase) podLinks(o *expect.Origin, end *netfilter.Outcome) (out []podLink) {
-	add := func(dev string, a netip.Addr) {
-		if l := p.links.once(hop{dev, a}, func() podLink { return p.podLinkBy(dev, a) }); l.takes > 0 {
-			out = append(out, l)
-		}
+// tooSmall tells whether the port takes less than a size that is sent.
+func (l *podLink) tooSmall(size int) bool { return l.takes > 0 && size > l.takes+endtoend.VLANHeader }
+
+// podLinks are the links to the client and to an endpoint that are pods of the node; the zero podLink for none.
+func (p *pathCase) podLinks(o *expect.Origin, end *netfilter.Outcome) (out [2]podLink) {
+	link := func(dev string, a netip.Addr) podLink {
+		return p.links.once(hop{dev, a}, func() podLink { return p.podLinkBy(dev, a) })
 	}
 	if o.Kind == expect.FromPod && !netfilter.IsUnknown(o.Iface) && p.backTo(o, end) == o.Address {
-		add(o.Iface, o.Address)
+		out[0] = link(o.Iface, o.Address)
 	}
 	if x := &end.Packet; !netfilter.IsUnknown(x.Out) && x.Hop() == x.Dst && x.Dst != o.Address {
-		add(x.Out, x.Dst)
+		out[1] = link(x.Out, x.Dst)
 	}
 	return out
 }
 
-// podLinkBy is the link to a pod that packets leave for by an interface; it takes nothing where it is no pod's alone.
+// podLinkBy is the link to a pod that packets leave for by an interface; the zero podLink where it is no pod's alone.
 func (p *pathCase) podLinkBy(dev string, a netip.Addr) podLink {
 	l := podLink{dev: dev, port: dev, pod: a}
 	if p.net.Bridge(dev) {
@@ -81,18 +78,16 @@ func (p *pathCase) narrowLink(o *expect.Origin, end *netfilter.Outcome) (evidenc
 		return nil, fix
 	}
 	links := p.podLinks(o, end)
-	for _, takes := range p.othersTake(o, end) {
+	if !links[0].tooSmall(links[0].of) && !links[1].tooSmall(links[1].of) {
+		return nil, fix
+	}
+	for _, takes := range append(p.othersTake(o, end), links[0].of, links[1].of) {
 		if takes > 0 && (most == 0 || takes < most) {
 			most = takes
 		}
 	}
 	for _, l := range links {
-		if l.of > 0 && (most == 0 || l.of < most) {
-			most = l.of
-		}
-	}
-	for _, l := range links {
-		if l.of == 0 || most <= l.takes+vlanHeader {
+		if l.of == 0 || !l.tooSmall(most) {
 			continue
 		}
 		evidence = append(evidence, fmt.Sprintf("ip link: %s, the node's end of the link of %s, has mtu %d; the pod's end %d",
@@ -123,13 +118,17 @@ func (p *pathCase) othersTake(o *expect.Origin, end *netfilter.Outcome) (out []i
 	return out
 }
 
-// narrowLinks finds such links.
-func (p *pathCase) narrowLinks() []issue {
-	found := stopped(endtoend.PMTUBlackHole, func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
+var byNarrowLink = stopped(endtoend.PMTUBlackHole,
+	func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
 		evidence, fix := p.narrowLink(o, end)
 		return obstacle{evidence: evidence, remedy: fix}
-	}, "the node's end of a pod's link takes smaller packets than the pod: larger ones are discarded there, and nobody "+
-		"is told: connections hang once more is sent than fits into one").path(p)
+	},
+	"the node's end of a pod's link takes smaller packets than the pod: larger ones are discarded there, and nobody is "+
+		"told: connections hang once more is sent than fits into one")
+
+// narrowLinks finds such links.
+func (p *pathCase) narrowLinks() []issue {
+	found := byNarrowLink.path(p)
 	for i := range found {
 		if found[i].severity == "" {
 			found[i].actual = "large packets do not arrive"
@@ -142,7 +141,7 @@ func (p *pathCase) narrowLinks() []issue {
 // whose MTU follows that of its ports unless somebody has set it (br_mtu_auto_adjust in net/bridge/br_if.c).
 func (p *pathCase) narrowPort(o *expect.Origin, end *netfilter.Outcome) (evidence []string) {
 	for _, l := range p.podLinks(o, end) {
-		if of := p.net.MTU(l.dev); l.of == 0 && of > l.takes+vlanHeader {
+		if of := p.net.MTU(l.dev); l.of == 0 && l.tooSmall(of) {
 			evidence = append(evidence, fmt.Sprintf("ip link: %s has mtu %d, %s mtu %d, by which it sends to %s: a bridge "+
 				"discards larger packets, and tells nobody", l.dev, of, l.port, l.takes, l.pod))
 		}

@@ -58,7 +58,7 @@ type worker struct {
 	routed map[bool][]routedNode
 	// podPorts is what apart has found.
 	podPorts cache[hop, podPort]
-	// links is what podLinkBy has found.
+	// links is what podLinkBy has found for the endpoints of one Service, and its clients.
 	links cache[hop, podLink]
 	// tunnelWalks is what walkTunnel has found.
 	tunnelWalks cache[tunnelKey, tunnelWalk]

@@ -31,6 +31,16 @@ func (p *pathCase) blackHole() []issue {
 	return *p.holes
 }
 
+// smallerLinks are what may take smaller packets than an end sends, of requests and of answers.
+var smallerLinks = []struct {
+	find  func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) (limit int, evidence []string)
+	about netfilter.Turn
+	who   string
+}{
+	{(*pathCase).smallerMTU, netfilter.Later, "pod"},
+	{(*pathCase).smallerMTUBack, netfilter.Reply, "endpoint"},
+}
+
 func (p *pathCase) findHoles() []issue {
 	o := &p.want.Origin
 	if p.want.Action != expect.DNAT || p.want.Unsure != "" || o.Kind != expect.FromPod {
@@ -41,28 +51,30 @@ func (p *pathCase) findHoles() []issue {
 		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() {
 			return obstacle{}
 		}
-		end := *e // a walk replaces the list that it is in
-		for _, x := range []struct {
-			find     func(o *expect.Origin, end *netfilter.Outcome) (limit int, evidence []string)
-			about    netfilter.Turn
-			who, dev string
-		}{
-			{p.smallerMTU, netfilter.Later, "pod", end.Packet.Out},
-			{p.smallerMTUBack, netfilter.Reply, "endpoint", o.Iface},
-		} {
-			limit, evidence := x.find(o, &end)
-			if evidence == nil || end.Packet.Clamped && clampedTo(&end.Packet) <= limit {
+		at := e
+		for i := range smallerLinks {
+			x := &smallerLinks[i]
+			limit, evidence := x.find(p, o, at)
+			if evidence == nil || at.Packet.Clamped && clampedTo(&at.Packet) <= limit {
 				continue
 			}
-			where, by, why := p.messageLost(&end, x.about)
+			if at == e { // a walk replaces the list that it is in
+				end := *e
+				at = &end
+			}
+			where, by, why := p.messageLost(at, x.about)
 			if why == "" {
 				continue
 			}
 			if like.code == "" {
+				dev := at.Packet.Out
+				if x.about == netfilter.Reply {
+					dev = o.Iface
+				}
 				like = issue{
 					code: endtoend.PMTUBlackHole, where: where, expected: describe(p.want), actual: "large packets do not arrive",
 					message: fmt.Sprintf("%s, by which the %s would learn that its packets are too large for %s: %s", why,
-						x.who, x.dev, tooLargeFor(&end.Packet, x.who)),
+						x.who, dev, tooLargeFor(&at.Packet, x.who)),
 					evidence: append(by, say(evidence...)...),
 				}
 			}
@@ -87,14 +99,10 @@ func (p *pathCase) findHoles() []issue {
 // clampedTo is how large packets of a connection are of which a rule has made the segments smaller; 0 where they fit
 // the node's links.
 func clampedTo(x *netfilter.Packet) int {
-	const tcp, v4, v6 = 20, 20, 40 // headers without options, in bytes
-	switch {
-	case x.MSS == 0:
+	if x.MSS == 0 {
 		return 0
-	case x.Dst.Is4():
-		return int(x.MSS) + tcp + v4
 	}
-	return int(x.MSS) + tcp + v6
+	return endtoend.PacketOf(int(x.MSS), x.Dst)
 }
 
 // tooLargeFor says what happens to packets of a sender that are too large. Linux forbids that routers fragment

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,9 +40,17 @@ const (
 	PrefixEndpoint = "KUBE-SEP-" // also the xt_recent list of an endpoint
 )
 
-// OthersPrefixes begin the names of chains that begin with PrefixOwn and are not kube-proxy's: kube-router's for
+// othersPrefixes begin the names of chains that begin with PrefixOwn and are not kube-proxy's: kube-router's for
 // NetworkPolicies (pkg/controllers/netpol/network_policy_controller.go).
-var OthersPrefixes = []string{"KUBE-ROUTER-", "KUBE-POD-FW-", "KUBE-NWPLCY-"}
+var othersPrefixes = []string{"KUBE-ROUTER-", "KUBE-POD-FW-", "KUBE-NWPLCY-"}
+
+// OfOthers tells whether a chain has the name of one of theirs.
+func OfOthers(chain string) bool {
+	return slices.ContainsFunc(othersPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
+}
+
+// OfKubernetes tells whether a chain of iptables has the name of one of kube-proxy's, or of kubelet's.
+func OfKubernetes(chain string) bool { return strings.HasPrefix(chain, PrefixOwn) && !OfOthers(chain) }
 
 // IPTablesNames are the names of iptables mode.
 var IPTablesNames = Names{

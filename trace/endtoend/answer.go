@@ -58,6 +58,9 @@ func (f *follower) answer() report.Segment {
 		})
 	}
 	if f.arrival.end.End != netfilter.Delivered {
+		if s, lost := f.answerKept(f.node, by, &f.Start.Packet); lost {
+			return s
+		}
 		return unknown(segment, podPlace(f.to.Pod), f.to.Node, enter("ip route get "+f.arrival.end.Packet.Src.String()),
 			"the pod's return route was not read")
 	}
@@ -111,6 +114,9 @@ func (f *follower) answerAtNode(by string, was *netfilter.Packet) report.Segment
 		}
 		if bad = f.goesOn(f.node.State, a, by, &sent); bad != nil {
 			return f.lostAt(bad, f.node.State, place)
+		}
+		if s, lost := f.answerKept(f.node, by, &sent.Packet); lost && was != nil {
+			return s
 		}
 		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment { return f.answerLeaves(p, was) })
 	}
@@ -208,12 +214,10 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 			return s
 		}
 	}
-	off := forwardingOff(f.Client.State, in, sent.Packet.Dst.Is4())
-	if off != "" && want == netfilter.Sent && !f.sameNode() {
-		return with(wrong(EndToEndAnswerLost, segment, nodePlace(f.Client.Name), "a setting of the kernel",
-			"the node does not forward the answer, which comes in by %s", in), off)
-	}
 	if want == netfilter.Sent {
+		if s, lost := f.answerKept(f.Client, in, &sent.Packet); lost {
+			return s
+		}
 		if s, lost := f.blackHole(back, &sent.Packet); lost {
 			return s
 		}
@@ -257,6 +261,19 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 		return f.lostAt(bad, pod, place)
 	}
 	return right(segment, place, "back at the client, from %s", f.Start.Packet.Dst)
+}
+
+// answerKept tells whether a node does not forward the answer, which comes in by an interface of it.
+func (f *follower) answerKept(n *Node, in string, p *netfilter.Packet) (s report.Segment, lost bool) {
+	off := ""
+	if in != "" && !netfilter.IsUnknown(in) {
+		off = forwardingOff(n.State, in, p.Dst.Is4())
+	}
+	if off == "" {
+		return s, false
+	}
+	return with(wrong(EndToEndAnswerLost, report.SegmentAnswer, nodePlace(n.Name), "a setting of the kernel",
+		"the node does not forward the answer, which comes in by %s", in), off), true
 }
 
 // untranslated tells whether the answer is certain to come to the client from the endpoint's own address: connection

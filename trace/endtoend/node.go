@@ -91,10 +91,6 @@ func (f *follower) endpointNode() report.Segment {
 		return with(wrong(EndpointNodeDrops, segment, place, "a setting of the kernel",
 			"the node does not forward packets that come in by %s", in), off)
 	}
-	if off := f.backOff(end.Packet.Out, end.Packet.Dst.Is4()); off != "" {
-		return with(wrong(EndpointNodeDrops, segment, place, "a setting of the kernel",
-			"the node does not forward the answer, which comes in by %s", end.Packet.Out), off)
-	}
 	return f.toPod(place)
 }
 
@@ -144,14 +140,6 @@ func (f *follower) hasRoom(s *nodestate.State, segment, place string) (full repo
 		fmt.Sprintf("net/netfilter/nf_conntrack_count=%.0f", used), fmt.Sprintf("net/netfilter/nf_conntrack_max=%.0f", most))
 	full.Node = f.node.Name
 	return full, false
-}
-
-// backOff is [forwardingOff] for the answer. A bridge's ports are not asked, the bridge is.
-func (f *follower) backOff(in string, v4 bool) string {
-	if netfilter.IsUnknown(in) {
-		return ""
-	}
-	return forwardingOff(f.node.State, in, v4)
 }
 
 // toPod compares the interface that the packet leaves by with that of the pod, and the neighbour there with the pod's

@@ -150,3 +150,24 @@ func TestTunnelsOfAnotherForm(t *testing.T) {
 		}
 	}
 }
+
+// A pod that has no link-layer address of its gateway may get that of the node's bridge or of a macvlan on it: what
+// holds for one of them alone is unknown.
+func TestTwoInterfacesAnswerForTheGateway(t *testing.T) {
+	for setting, want := range map[string]report.SegmentVerdict{
+		"net/ipv4/conf/vrrp.1/rp_filter=0\n": report.SegmentRight,
+		"net/ipv4/conf/cni0/forwarding=0\n":  report.SegmentUnknown,
+	} {
+		key, _, _ := strings.Cut(setting, "=")
+		found := false
+		got := edited(t, "trap-the-pod-s-gateway-is-on-a-macvlan-of-the-bridge-and-nobody-has-asked",
+			func(_ string, files map[string][]byte) {
+				line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(key) + `=.*\n`)
+				found = found || line.Match(files["sysctl.txt"])
+				files["sysctl.txt"] = line.ReplaceAll(files["sysctl.txt"], []byte(setting))
+			})
+		if s := got[len(got)-1]; !found || s.Verdict != want || s.Segment != report.SegmentAnswer {
+			t.Errorf("%s (found: %v): %+v", setting, found, s)
+		}
+	}
+}

@@ -178,7 +178,7 @@ func routingFaults() []matrixFault {
 			make: `tune net.ipv4.nexthop_compat_mode 0
 				once ip nexthop add id 97 via 10.79.0.99 dev eth0; once ip route replace $RCIDR nhid 97`,
 			undo:  `ip route replace $RCIDR via $RNODE; ip nexthop del id 97; ip neigh flush to 10.79.0.99`,
-			fails: some, named: `next hop object 97`, live: `EndpointTimeout|EndpointUnreachable|PacketDropped`,
+			fails: some, named: `nhid 97|10\.79\.0\.99`, live: `EndpointTimeout|EndpointUnreachable|PacketDropped`,
 		},
 		{
 			name:  "an endpoint's address is made the node's own",

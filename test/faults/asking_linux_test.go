@@ -39,6 +39,21 @@ func askingFaults() []fault {
 			fails: some, named: `dadfailed|tentative|fd00:79::11`,
 		},
 		{
+			name:  "the kernel asks for no neighbour among its pods",
+			make:  `sysctl -qw net.ipv4.neigh.cni0.mcast_solicit=0; forget`,
+			fails: some, named: `neigh/cni0/mcast_solicit=0`,
+		},
+		{
+			name: "the kernel asks for no neighbour on the link, IPv6", v6: true,
+			make:  `sysctl -qw net.ipv6.neigh.eth0.mcast_solicit=0; forget`,
+			fails: some, named: `neigh/eth0/mcast_solicit=0`,
+		},
+		{
+			name:  "the kernel asks for no neighbour, and knows all",
+			make:  `touch_all; sysctl -qw net.ipv4.neigh.cni0.mcast_solicit=0 net.ipv4.neigh.eth0.mcast_solicit=0`,
+			fails: none,
+		},
+		{
 			name:  "the bridge has forgotten its own address",
 			make:  `bridge fdb flush dev cni0`,
 			fails: all, named: `BridgeTakesNothing`,

@@ -81,6 +81,13 @@ var cniFaults = []fault{
 	lostAnswer("the node answers for another address than the pod's gateway",
 		"node2 ip neigh add proxy 169.254.1.2 dev vethpod", "node2 sysctl -qw net.ipv4.conf.vethpod.proxy_arp=0",
 		"endpoint ip neigh flush dev eth0").saying("169.254.1.1").routedTo(),
+	unknownAt("the node answers for the pod's gateway too late", report.SegmentAnswer,
+		"node2 sysctl -qw net.ipv4.neigh.vethpod.proxy_delay=1000000", "endpoint ip neigh flush dev eth0").
+		saying("proxy_delay=1000000").routedTo(),
+	trap("the node answers late for the pod's gateway, which the pod knows",
+		"node2 sysctl -qw net.ipv4.neigh.vethpod.proxy_delay=1000000",
+		"endpoint ip neigh replace 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0 nud permanent",
+		"node2 ip link set vethpod address ee:ee:ee:ee:ee:ee").routedTo(),
 	lostAnswer("the node takes the pod's gateway to be on the pod's own link",
 		"node2 sysctl -qw net.ipv4.conf.vethpod.medium_id=-1", "endpoint ip neigh flush dev eth0").
 		saying("169.254.1.1").routedTo(),

@@ -136,6 +136,11 @@ func (d *discovery) show() string {
 // lost is fails for an asker that nobody has asked.
 func (d *discovery) lost(segment, place string) (s report.Segment, ok bool) {
 	own, dev := d.asker.state.Host, d.asker.dev
+	if never := own.NeverAsks(dev, d.address.Is4()); never != nil {
+		return with(wrong(NeighbourBlocked, segment, place, "a setting of the kernel",
+			"the kernel of %s asks for no neighbour on %s: it does not find the link-layer address of %s, and discards "+
+				"packets to it", d.asker.place, dev, d.address), never...), false
+	}
 	if !d.address.Is4() && !own.UsableOn(dev, d.waits) && own.NoLinkLocal(dev) { // ndisc_send_ns in net/ipv6/ndisc.c
 		return with(wrong(NeighbourBlocked, segment, place, "the network configuration",
 			"%s of %s has no IPv6 address of the link, from which the kernel asks for neighbours when it forwards: it does "+

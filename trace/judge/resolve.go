@@ -124,6 +124,10 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 		return nil
 	}
 	valid := has && !e.Failed
+	if b := p.neverAsks(h); b != nil && !valid {
+		b.evidence = append(b.evidence, say(p.entry(h, &e, has))...)
+		return b
+	}
 	if !h.ip.Is4() && p.net.NoLinkLocal(h.dev) {
 		if b := p.nobodyAsks(h, end, valid); b != nil {
 			b.evidence = append(b.evidence, say(p.entry(h, &e, has))...)
@@ -161,6 +165,30 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 		return b
 	}
 	return nil
+}
+
+// neverAsks: the kernel is set to ask for no neighbour on an interface. The client asks for the node, which learns its
+// address so.
+func (p *pathCase) neverAsks(h hop) *blocked {
+	never := p.net.NeverAsks(h.dev, h.ip.Is4())
+	if never == nil {
+		return nil
+	}
+	b := &blocked{
+		certain:  p.net.HasNeighbours() && h.ip != p.want.Origin.Address,
+		evidence: say(never...),
+		message: "the kernel asks for no neighbour on " + h.dev + ": it does not find the next hop's link-layer address, " +
+			"and discards packets to it",
+		fix: report.Remedy{Text: "let the kernel ask (3 is the default), and find what sets mcast_solicit (sysctl.d, a tuning " +
+			"DaemonSet)"},
+	}
+	if !b.certain {
+		b.message = "the kernel asks for no neighbour on " + h.dev + ": it finds the next hop's link-layer address only when " +
+			"that one asks for the node's own"
+	}
+	b.fix.Commands = []report.Command{p.onNode("", "sysctl", "-w",
+		host.NeighbourSetting(h.dev, h.ip.Is4(), host.MulticastProbes)+"=3")}
+	return b
 }
 
 // nobodyAsks: on an interface without an address of the link the kernel asks for a neighbour only when the packet that

@@ -23,7 +23,8 @@ var podSources = func() (out [][]source) {
 		{snapshot.NFTFile, readNft},
 		{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
 		{snapshot.TimeFile, readTime},
-		{snapshot.PacketFile, readPackets},
+		{snapshot.PacketFile, procNet(snapshot.PacketFile, "packet")},
+		{snapshot.SocketCountsFile, procNet(snapshot.SocketCountsFile, "sockstat", "sockstat6")},
 	}, routing, onPath) {
 		out = append(out, []source{s})
 	}
@@ -102,20 +103,36 @@ func (r *reader) within(ctx context.Context, ns *podns.Namespace, emit func(File
 	return errors.Join(errs...)
 }
 
-// readPackets reads which sockets of the calling thread's network namespace take frames before IP does
-// (net/packet/af_packet.c, packet_seq_show); its first line is a head.
-func readPackets(context.Context, *reader) ([]byte, error) {
-	f, err := os.Open("/proc/thread-self/net/packet")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errAbsent // a kernel without CONFIG_PACKET
+// procNet reads files of /proc/net in the calling thread's network namespace, one behind the other: packet lists the
+// sockets that take frames before IP does (net/packet/af_packet.c, packet_seq_show), and has a head; sockstat and
+// sockstat6 count sockets (net/ipv4/proc.c, net/ipv6/proc.c).
+func procNet(file string, names ...string) func(context.Context, *reader) ([]byte, error) {
+	return func(context.Context, *reader) ([]byte, error) {
+		var out []byte
+		for _, name := range names {
+			data, err := readProcNet(name)
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // a kernel without CONFIG_PACKET, or without IPv6
+			case err != nil:
+				return nil, err
+			}
+			out = append(out, data...)
+		}
+		switch {
+		case len(out) > bounds.SmallFile:
+			return nil, bounds.TooLarge(file, bounds.SmallFile)
+		case out == nil:
+			return nil, errAbsent
+		}
+		return out, nil
 	}
+}
+
+func readProcNet(name string) ([]byte, error) {
+	f, err := os.Open("/proc/thread-self/net/" + name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, bounds.SmallFile+1))
-	if err == nil && len(data) > bounds.SmallFile {
-		err = bounds.TooLarge(snapshot.PacketFile, bounds.SmallFile)
-	}
-	return data, err
+	return io.ReadAll(io.LimitReader(f, bounds.SmallFile+1))
 }

@@ -82,6 +82,7 @@ func TestPod(t *testing.T) {
 		{snapshot.RuleFile, "main", "\x00"},
 		{snapshot.SysctlFile, "net/ipv4/ip_forward=0", "net/ipv4/ip_forward=1"},
 		{snapshot.PacketFile, "Proto", "\x00"},
+		{snapshot.SocketCountsFile, "TCP: inuse", "\x00"},
 	} {
 		if !strings.Contains(files[c.file], c.has) || strings.Contains(files[c.file], c.lacks) {
 			t.Errorf("%s is not the pod's: %s%s", c.file, files[c.file], unread[c.file])

@@ -65,6 +65,9 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 	if s, none := portless(p.Host, place); none {
 		return s, nil
 	}
+	if s, none := c.crowded(p, place); none {
+		return s, nil
+	}
 	if !from.IsValid() {
 		if s, none := sourceless(p.Host, place, &r, to.Dst); none && lack == nil {
 			return s, nil

@@ -3,6 +3,8 @@
 package endtoend
 
 import (
+	"fmt"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -32,7 +34,7 @@ func (c *Connection) clientPorts() (r netfilter.PortRange) {
 // portless is the segment of a client in a network namespace that has no port for its socket: connect fails
 // (__inet_hash_connect in net/ipv4/inet_hashtables.c, udp_lib_get_port in net/ipv4/udp.c).
 func portless(h *host.Network, place string) (s report.Segment, none bool) {
-	if !h.NoEphemeral() {
+	if count, known := h.EphemeralPorts(); !known || count > 0 {
 		return s, false
 	}
 	given, _ := h.Sysctl(host.LocalPortRange)
@@ -40,6 +42,29 @@ func portless(h *host.Network, place string) (s report.Segment, none bool) {
 	return with(wrong(PodDrops, report.SegmentClientPod, place, "a setting of the kernel",
 		"the kernel has no port for the client's socket: all of ip_local_port_range are reserved"),
 		host.LocalPortRange+"="+given, host.LocalReservedPorts+"="+reserved), true
+}
+
+// crowded is the segment of a client whose pod may have no port left for its socket: there are as many sockets as ports.
+// A socket of TCP needs one that no other of the same destination has, also while that one waits for late packets
+// (TIME_WAIT); one of UDP needs one of its own.
+func (c *Connection) crowded(p *Pod, place string) (s report.Segment, may bool) {
+	ports, known := p.Host.EphemeralPorts()
+	used, proto, unless := 0, "", ""
+	switch {
+	case !known || p.InUse == nil:
+		return s, false
+	case c.Start.Packet.Proto == netfilter.TCP:
+		used, proto, unless = p.InUse.TCP+p.InUse.TimeWait, "TCP", ", unless they are connections of others or to others"
+	case c.Start.Packet.Proto == netfilter.UDP:
+		used, proto = p.InUse.UDP, "UDP"
+	}
+	if used < ports {
+		return s, false
+	}
+	s = unknown(report.SegmentClientPod, place, c.Client.Name, enter("ss -tuan"), "the pod has %d sockets of %s, and the "+
+		"kernel has %d ports for sockets that ask for none: the client may get no port (cannot assign requested address)%s",
+		used, proto, ports, unless)
+	return with(s, fmt.Sprintf("sockstat: %d sockets of %s, with those in TIME_WAIT", used, proto)), true
 }
 
 // portsAfter are those of a packet that comes to another network namespace; the zero PortRange where a rule has

@@ -45,17 +45,18 @@ func (n *Network) Ephemeral() (in func(port uint16) bool, known bool) {
 	}, true
 }
 
-// NoEphemeral tells whether no port is left that the kernel may give to sockets that ask for none.
-func (n *Network) NoEphemeral() bool {
+// EphemeralPorts is how many ports the kernel may give to sockets that ask for none; known is false where the settings
+// were not collected.
+func (n *Network) EphemeralPorts() (count int, known bool) {
 	in, known := n.Ephemeral()
-	first, last, _ := n.LocalPorts()
-	if !known || in(last) {
-		return false
+	if !known {
+		return 0, false
 	}
-	for port := first; port < last; port++ {
-		if in(port) {
-			return false
+	first, last, _ := n.LocalPorts()
+	for port := int(first); port <= int(last); port++ {
+		if in(uint16(port)) { //nolint:gosec // at most last
+			count++
 		}
 	}
-	return true
+	return count, true
 }

@@ -47,6 +47,8 @@ type State struct {
 	// Sockets are those that listen on the node; nil where SocketsRead is false.
 	Sockets     []host.Socket
 	SocketsRead bool
+	// InUse are how many sockets a pod's network namespace has; nil where that was not collected.
+	InUse *host.SocketCounts
 	// Journal is what the command program has recorded on the node; nil where that was not collected.
 	Journal *snapshot.Journal
 	// Probes are the connections that were made from the node, by target; nil where there were none.
@@ -243,6 +245,9 @@ func (l *loader) connections() error {
 }
 
 func (l *loader) sockets() (err error) {
+	if l.InUse, _, err = read(l, snapshot.SocketCountsFile, true, host.ParseSocketCounts, nil); err != nil {
+		return err
+	}
 	l.Sockets, l.SocketsRead, err = read(l, snapshot.ListenFile, true, host.ParseListen, nil)
 	if err != nil || !l.SocketsRead {
 		return err

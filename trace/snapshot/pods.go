@@ -17,13 +17,16 @@ const (
 	ResolvConfFile = "resolv.conf"
 	// PacketFile is /proc/net/packet: sockets that take frames before IP does, as those of a user space's IP stack.
 	PacketFile = "packet.txt"
+	// SocketCountsFile is /proc/net/sockstat and /proc/net/sockstat6: how many sockets there are.
+	SocketCountsFile = "sockstat.txt"
 )
 
 // PodFiles are the names of the contract's files of one pod's network namespace, below nodes/NODE/pods/NAMESPACE_NAME/.
 var PodFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile, NFTFile,
 	IPSetFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File, NeighbourFile, SysctlFile, ProgramsFile,
-	XfrmFile, NFTHooksFile, ListenFile, StoppedFile, TimeFile, PacketFile, ResolvConfFile, UnreadFile,
+	XfrmFile, NFTHooksFile, ListenFile, StoppedFile, TimeFile, PacketFile, SocketCountsFile,
+	ResolvConfFile, UnreadFile,
 }
 
 // podsFolder is the folder of a node that holds its pods.

@@ -29,7 +29,6 @@ func (b *htmlBlock) FewFolded() bool { return len(b.Folded) <= htmlPaperParts }
 // htmlPart is what a finding is true of: all of it, or one of several Services, each with its own evidence.
 type htmlPart struct {
 	Service      string // of several
-	Guilty       bool   // the finding is due to its evidence
 	Of, On       []string
 	Nodes        []string
 	MoreOf       int
@@ -37,8 +36,9 @@ type htmlPart struct {
 	MoreNodes    int
 	Why          string
 	Example      string
-	Evidence     []string
-	MoreEvidence []string
+	Evidence     []quotedLine
+	MoreEvidence []quotedLine
+	More         int // pieces of evidence
 }
 
 // link is a text that leads somewhere, where it is an address that a page may lead to.
@@ -91,7 +91,7 @@ func blockOf(id string, blocks []*block, severalNodes bool) *htmlBlock {
 }
 
 func partOf(b *block, severalNodes bool) htmlPart {
-	h := htmlPart{Why: plaintext.Clean(b.why()), Guilty: b.verdict == report.Mismatch}
+	h, guilty := htmlPart{Why: plaintext.Clean(b.why())}, b.verdict == report.Mismatch
 	h.Of, h.MoreOf = first(b.subjects.list, htmlList)
 	h.On, h.MoreOn = first(b.places(), htmlList)
 	if severalNodes {
@@ -100,11 +100,13 @@ func partOf(b *block, severalNodes bool) htmlPart {
 	if b.example && len(b.subjects.list) > 0 {
 		h.Example = plaintext.Clean(b.subjects.list[0])
 	}
-	for i, e := range b.evidence {
-		if i < htmlEvidence || len(b.evidence) == htmlEvidence+1 {
-			h.Evidence = append(h.Evidence, evidenceLine(e))
+	for _, q := range quotesOf(b.evidence) {
+		q.Guilty = q.Guilty && guilty
+		if q.of < htmlEvidence || len(b.evidence) == htmlEvidence+1 {
+			h.Evidence = append(h.Evidence, q)
 		} else {
-			h.MoreEvidence = append(h.MoreEvidence, evidenceLine(e))
+			h.MoreEvidence = append(h.MoreEvidence, q)
+			h.More = len(b.evidence) - htmlEvidence
 		}
 	}
 	return h

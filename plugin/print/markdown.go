@@ -167,10 +167,14 @@ func markdownPart(b *bytes.Buffer, p *htmlPart) {
 	fmt.Fprintf(b, "- Why: %s\n", escapeMarkdown(why))
 	if len(p.Evidence) > 0 {
 		b.WriteString("\n")
-		codeBlock(b, "", strings.Join(p.Evidence, "\n"))
+		lines := make([]string, len(p.Evidence))
+		for i := range p.Evidence {
+			lines[i] = p.Evidence[i].Text
+		}
+		codeBlock(b, "", strings.Join(lines, "\n"))
 	}
-	if n := len(p.MoreEvidence); n > 0 {
-		fmt.Fprintf(b, "\n… and %d more (-o json has them all)\n", n)
+	if p.More > 0 {
+		fmt.Fprintf(b, "\n… and %d more (-o json has them all)\n", p.More)
 	}
 }
 

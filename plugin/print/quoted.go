@@ -29,40 +29,52 @@ func (t *text) evidence(list []report.Evidence, v report.Verdict) {
 	if !t.wide && len(list) <= limit { // more of them joined would be a paragraph that nobody reads
 		list = joinTexts(list)
 	}
-	var last report.RuleRef // of the chain whose name stands above
-	for i, e := range list {
-		if i == limit && !t.wide {
+	for _, q := range quotesOf(list) {
+		if q.of == limit && !t.wide {
 			t.line("", fmt.Sprintf("%s… and %d more (-o wide)", noMark, len(list)-limit), true)
 			break
 		}
-		rule, guilty := evidenceLine(e), i == 0 || e.Where != (report.RuleRef{})
+		rule, of := q.Text, v
+		if !q.Guilty || q.rule && !pressing(v) {
+			of = ""
+			if t.Width > 0 && q.rule {
+				rule = shortened(rule, roomBeside(t.Width, labelWidth+len(noMark)))
+			}
+		}
+		t.quote(label, rule, of)
+		label = ""
+	}
+}
+
+// quotedLine is a line of evidence, or the name of the chain that the rules below it are of.
+type quotedLine struct {
+	Text   string
+	of     int  // the number of the piece of evidence
+	rule   bool // it quotes a rule, or names one
+	Guilty bool // the finding is due to it, if that is one of an error or a warning
+}
+
+// quotesOf are the lines of evidence. Several rules of one chain stand below its name: that is what the finding is due
+// to then.
+func quotesOf(list []report.Evidence) (out []quotedLine) {
+	var last report.RuleRef // of the chain whose name stands above
+	for i, e := range list {
+		q := quotedLine{evidenceLine(e), i, e.Where != (report.RuleRef{}), i == 0 || e.Where != (report.RuleRef{})}
 		if quotesRule(e) {
-			below := fmt.Sprintf("  rule %d: %s", e.Where.Rule, plaintext.Clean(e.Short()))
 			switch {
 			case e.Where.InChainOf(last):
-				rule, guilty = below, false
 			case i+1 < len(list) && quotesRule(list[i+1]) && e.Where.InChainOf(list[i+1].Where):
-				t.quote(label, e.Where.ChainText(), v)
-				label, last, rule, guilty = "", e.Where, below, false
+				out, last = append(out, quotedLine{e.Where.ChainText(), i, false, true}), e.Where
 			default:
 				last = report.RuleRef{}
 			}
-		}
-		if guilty && pressing(v) || e.Where == (report.RuleRef{}) {
-			of := v
-			if !guilty {
-				of = ""
+			if last != (report.RuleRef{}) {
+				q.Text, q.Guilty = fmt.Sprintf("  rule %d: %s", e.Where.Rule, plaintext.Clean(e.Short())), false
 			}
-			t.quote(label, rule, of)
-			label = ""
-			continue
 		}
-		if t.Width > 0 {
-			rule = shortened(rule, roomBeside(t.Width, labelWidth+len(noMark)))
-		}
-		t.quote(label, rule, "")
-		label = ""
+		out = append(out, q)
 	}
+	return out
 }
 
 // evidenceLine is a piece of evidence in one line. The name of a rule has its chain, which the text does not repeat.

@@ -92,7 +92,7 @@ func missing(address, node string) report.Finding {
 		Code: "MissingEndpoint", Severity: report.Error, Subject: address, Endpoints: []string{
 			address,
 		}, Expected: "33.3%", Actual: "none",
-		Message:  "nat KUBE-SVC-XPGD46QRK7WJZT7O: 2 rules lead to endpoints, none to this one",
+		Message:  "nat KUBE-SVC-XPGD46QRK7WJZT7O leads to 2 other endpoints only",
 		Remedy:   "restart kube-proxy on " + node + ": it rewrites all its rules",
 		Commands: []report.Command{{Line: "kubectl -n kube-system delete pod/kube-proxy-" + node}},
 		Evidence: []report.Evidence{

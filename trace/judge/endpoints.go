@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -40,6 +41,14 @@ func missingEndpoints(want *expect.Path, got *outcomes) []issue {
 		}
 	}
 	return out
+}
+
+// leadsElsewhere says of a Service's chain that it leads to so many endpoints, none of which is missing.
+func leadsElsewhere(c *netfilter.Chain, others int) string {
+	if others == 0 {
+		return chainName(c) + " leads to no endpoint"
+	}
+	return chainName(c) + " leads to " + number(others, "other endpoint") + " only"
 }
 
 // due is the share of each endpoint.

@@ -279,7 +279,7 @@ func (m *iptablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 			empty = append(empty, sep.Name)
 		}
 	}
-	is.message = fmt.Sprintf("%s: %d rules lead to endpoints, none to this one", chainName(c), jumps)
+	is.message = leadsElsewhere(c, jumps)
 	if len(empty) > 0 {
 		is.message = fmt.Sprintf("%s leads to %s, which translates nothing", chainName(c), cut(empty, 3))
 	}

@@ -234,7 +234,7 @@ func (m *nftablesMode) missing(_ *walked, c *netfilter.Chain, is *issue) {
 			empty = append(empty, ep.Name)
 		}
 	}
-	is.message = fmt.Sprintf("%s leads to %d endpoints, not to this one", chainName(c), len(targets))
+	is.message = leadsElsewhere(c, len(targets))
 	if len(empty) > 0 {
 		is.message = fmt.Sprintf("%s leads to %s, which translates nothing", chainName(c), cut(empty, 3))
 	}

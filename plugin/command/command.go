@@ -47,7 +47,7 @@ func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams
 			code = crashed(env.errOut, bug)
 		}
 	}()
-	args = withoutAppend(args)
+	args = withoutDashes(args)
 	cmd := newRoot(env)
 	cmd.SetArgs(args)
 	for _, check := range []func(*cobra.Command, []string) error{oneDash, flagForValue} {
@@ -146,14 +146,25 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 	return cmd
 }
 
-// pastedRule is a rule as iptables -S prints it: one argument that begins like a flag.
-var pastedRule = regexp.MustCompile(`^-[AI] (\S+ .*-[jg] \S.*)$`)
+// pastedLines are lines of other tools that begin like a flag, each as one argument, with what is taken of them: a rule
+// as iptables -S prints it; a virtual server, or one of its real servers, as ipvsadm-save does.
+var pastedLines = []struct {
+	line *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`^(?:-t \w+ )?-[AI] (\S+ .*-[jg] \S.*)$`), "$1"},
+	{regexp.MustCompile(`^(?:-[AaEe] )?-t ([0-9\[]\S*)( .*)?$`), "TCP $1"},
+	{regexp.MustCompile(`^(?:-[AaEe] )?-u ([0-9\[]\S*)( .*)?$`), "UDP $1"},
+	{regexp.MustCompile(`^(?:-[AaEe] )?--sctp-service ([0-9\[]\S*)( .*)?$`), "SCTP $1"},
+}
 
-// withoutAppend takes the command of iptables (-A) off arguments that are rules.
-func withoutAppend(args []string) []string {
+// withoutDashes makes arguments that are lines of other tools begin with a word.
+func withoutDashes(args []string) []string {
 	args = slices.Clone(args)
-	for i, arg := range args {
-		args[i] = pastedRule.ReplaceAllString(arg, "$1")
+	for i := range args {
+		for _, p := range pastedLines {
+			args[i] = p.line.ReplaceAllString(args[i], p.by)
+		}
 	}
 	return args
 }

@@ -44,8 +44,8 @@ func portless(h *host.Network, place string) (s report.Segment, none bool) {
 		host.LocalPortRange+"="+given, host.LocalReservedPorts+"="+reserved), true
 }
 
-// crowded is the segment of a client whose pod may have no port left for its socket: there are as many sockets as ports.
-// A socket of TCP needs one that no other of the same destination has, also while that one waits for late packets
+// crowded is the segment of a client whose pod may have no port left for its socket: there are as many sockets as
+// ports. A socket of TCP needs one that no other of the same destination has, also while that one waits for late packets
 // (TIME_WAIT); one of UDP needs one of its own.
 func (c *Connection) crowded(p *Pod, place string) (s report.Segment, may bool) {
 	ports, known := p.Host.EphemeralPorts()

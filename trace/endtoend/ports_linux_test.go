@@ -8,7 +8,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// A client whose pod has as many sockets as the kernel has ports for them gets no port: it is not said that it connects.
+// A client whose pod has as many sockets as the kernel has ports for them gets no port: it is not said that it
+// connects.
 func TestPortsInUse(t *testing.T) {
 	if !isolate(t, "nft") {
 		return

@@ -10,7 +10,7 @@ func TestSocketCounts(t *testing.T) {
 			"TCP6: inuse 4\nUDP6: inuse 2\n": {TCP: 9, TimeWait: 28000, UDP: 5},
 		"TCP6: inuse 4":                    {TCP: 4},
 		"":                                 nil,
-		"TCP:\nTCP: inuse\nTCP: inuse x\n": nil,
+		"TCP:\nUDP: inuse\nTCP: inuse x\n": nil,
 		"TCP: inuse 99999999999999999999":  nil,
 	} {
 		got, err := ParseSocketCounts([]byte(text))

@@ -36,7 +36,8 @@ var formats = map[string]format{
 	NeighbourFile: routes, BridgeFDBFile: routes, WireGuardFile: fewLines,
 	SysctlFile: fewLines, ListenFile: fewLines, MetricsFile: fewLines, ProxyModeFile: fewLines, VersionsFile: fewLines,
 	ProcessesFile: fewLines, ConfigzFile: settings, ProxyConfigFile: settingsIn, FlagsFile: fewLines,
-	PacketFile: fewLines, SocketCountsFile: fewLines, StoppedFile: fewLines, ResolvConfFile: {bounds.Config, bounds.CheckLines},
+	PacketFile: fewLines, SocketCountsFile: fewLines, StoppedFile: fewLines,
+	ResolvConfFile: {bounds.Config, bounds.CheckLines},
 }
 
 // formatOf returns the format of a node's file.

@@ -439,7 +439,17 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 			break
 		}
 	}
+	node, ofNode := strings.CutPrefix(s.Place, "node ")
+	ofNode = ofNode && !strings.Contains(node, " ") // that of two is the network between them
 	k, at := kinds[s.Code], cmp.Or(s.Node, t.Name)
+	if ofNode {
+		at = node
+	}
+	if r, commands, ok := ofSetting(s, at); ok && ofNode {
+		is.remedy = t.adviseAt(at, r, &is)
+		is.remedy.Commands = commands
+		return append(found, is)
+	}
 	if s.Untranslated {
 		at = t.Name
 		k = &kind{remedy: advice("let {node} translate the source address, as kube-proxy does, or set the Service's " +
@@ -448,7 +458,7 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	is.remedy = t.adviseAt(at, remedy{
 		strings.ReplaceAll(k.remedy.text, "{where}", where), k.remedy.commands,
 	}, &is)
-	if node := strings.TrimPrefix(s.Place, "node "); list != "" && node != s.Place {
+	if ofNode && list != "" {
 		first := report.Command{Line: list, Node: node}
 		is.remedy.Commands = append([]report.Command{first}, is.remedy.Commands...)
 	}

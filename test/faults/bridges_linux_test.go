@@ -27,6 +27,12 @@ func bridgeFaults() []fault {
 			make: `bridge link set dev $CV state 2`, fails: all, named: `state|learning|vethfad0f8b0`,
 		},
 		{
+			name: "the bridge learns nothing at a port and floods nothing there, and the kernel has given up",
+			make: `ip link set $LV type bridge_slave flood off learning off; bridge fdb del $LMAC dev $LV master
+				ip neigh replace $L dev cni0 nud failed`,
+			fails: some, named: `BridgePortUnknown`, varies: true,
+		},
+		{
 			name: "a port does not get broadcasts, and nobody knows a neighbour",
 			make: `ip link set $LV type bridge_slave bcast_flood off; forget`, fails: none, unknownToo: true,
 		},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // linkInfo is what ip -d adds to an interface.
@@ -204,6 +205,19 @@ func (n *Network) Unflooded(dev, mac string, v4 bool) (ports []string) {
 		which = 2
 	}
 	return b.having(func(p *port) bool { return p.floods[which] != nil && !*p.floods[which] })
+}
+
+// Untaught are the ports of a bridge by which it sends frames to no neighbour: it knows of none there, learns none, and
+// does not flood.
+func (n *Network) Untaught(dev string) (ports []string) {
+	b := n.bridges[dev]
+	if b == nil || !n.HasForwarding(dev) {
+		return nil
+	}
+	return b.having(func(p *port) bool {
+		return p.learning != nil && !*p.learning && p.floods[0] != nil && !*p.floods[0] &&
+			!slices.ContainsFunc(n.fdb[p.name], func(e Forwarding) bool { return !strings.EqualFold(e.MAC, n.links[p.name].mac) })
+	})
 }
 
 // port returns a port by its name; nil for none.

@@ -343,6 +343,9 @@ var portUnsure = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 				e.MAC = ""
 			}
 			ports := p.net.Unflooded(h.dev, e.MAC, h.ip.Is4())
+			if e.Failed && len(ports) == 0 { // it answers, and nothing is sent to it
+				ports = p.net.Untaught(h.dev)
+			}
 			if len(ports) == 0 || !p.net.HasNeighbours() {
 				continue
 			}

@@ -144,9 +144,9 @@ func severe(fs []report.Finding) []string {
 			what := f.Code + " " + f.Subject
 			switch {
 			case f.Code == PacketDropped || f.Code == PacketLost:
-				what = "packets are lost"
+				what = packetsLost
 			case slices.Contains(connectionsFail, f.Code):
-				what = "connections fail " + f.Subject
+				what = connectionsFailTo + f.Subject
 			}
 			out = append(out, what)
 		}
@@ -166,6 +166,15 @@ func pathKey(p *report.Path) string {
 
 func nodeKey(f *report.Finding) string { return "node " + f.Code + " " + f.Subject }
 
+// packetsLost and connectionsFailTo are what all findings say that connections fail: those that name the endpoint, and
+// those that name where packets are lost, which a busy node does not always get to know.
+const packetsLost, connectionsFailTo = "packets are lost", "connections fail "
+
 func overlap(a, b []string) bool {
-	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+	return slices.ContainsFunc(a, func(s string) bool {
+		return slices.ContainsFunc(b, func(o string) bool {
+			return s == o || s == packetsLost && strings.HasPrefix(o, connectionsFailTo) ||
+				o == packetsLost && strings.HasPrefix(s, connectionsFailTo)
+		})
+	})
 }

@@ -68,6 +68,18 @@ func TestConfirmed(t *testing.T) {
 			true,
 		},
 		{
+			"connections fail, and where packets are lost is known the second time alone",
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "a"))),
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(PacketDropped, ""))),
+			true,
+		},
+		{
+			"packets are lost, and connections fail in no way",
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(PacketDropped, "a"))),
+			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(MissingEndpoint, "a"))),
+			false,
+		},
+		{
 			"connections to another endpoint fail",
 			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "a"))),
 			reportOf(wrongPath("10.0.0.1", report.Mismatch, errorOf(EndpointTimeout, "b"))),

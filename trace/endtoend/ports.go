@@ -45,8 +45,8 @@ func portless(h *host.Network, place string) (s report.Segment, none bool) {
 }
 
 // crowded is the segment of a client whose pod may have no port left for its socket: there are as many sockets as
-// ports. A socket of TCP needs one that no other of the same destination has, also while that one waits for late packets
-// (TIME_WAIT); one of UDP needs one of its own.
+// ports. A socket of TCP needs one that no other of the same destination has, also while that one waits for late
+// packets (TIME_WAIT); one of UDP needs one of its own.
 func (c *Connection) crowded(p *Pod, place string) (s report.Segment, may bool) {
 	ports, known := p.Host.EphemeralPorts()
 	used, proto, unless := 0, "", ""

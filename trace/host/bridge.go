@@ -215,8 +215,9 @@ func (n *Network) Untaught(dev string) (ports []string) {
 		return nil
 	}
 	return b.having(func(p *port) bool {
+		own := n.links[p.name].mac
 		return p.learning != nil && !*p.learning && p.floods[0] != nil && !*p.floods[0] &&
-			!slices.ContainsFunc(n.fdb[p.name], func(e Forwarding) bool { return !strings.EqualFold(e.MAC, n.links[p.name].mac) })
+			!slices.ContainsFunc(n.fdb[p.name], func(e Forwarding) bool { return !strings.EqualFold(e.MAC, own) })
 	})
 }
 

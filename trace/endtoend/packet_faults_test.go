@@ -40,7 +40,8 @@ var packetFaults = []fault{
 		fewPorts, "client echo 2000-2003 > /proc/sys/net/ipv4/ip_local_reserved_ports").
 		saying("ip_local_reserved_ports=2000-2003").inBoth().
 		undoneBy("client echo 2000 > /proc/sys/net/ipv4/ip_local_reserved_ports"),
-	trap("some ports for sockets of the client are not reserved", fewPorts,
+	trap("some ports for sockets of the client are not reserved",
+		"client echo 2000 2011 > /proc/sys/net/ipv4/ip_local_port_range", // more than this test's own connections
 		"client echo 2000-2001 > /proc/sys/net/ipv4/ip_local_reserved_ports"),
 	lostAt("the client's address has the scope of its link", report.SegmentClientPod, endtoend.PodNoRoute,
 		"client ip addr flush dev eth0", "client ip addr add 10.244.1.5/24 dev eth0 scope link",

@@ -22,6 +22,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"Name": "compared", "Rules": "by its prints", "Have": "compared", "Backends": "compared", "NotAll": "compared",
 			"Host": "compared, but for time", "GroupPrograms": "by its file", "Sets": "by its file", "Virtual": "compared",
 			"Connections": "nothing is taken over with it", "Sockets": "what lasts of them", "SocketsRead": "compared",
+			"InUse":   "of pods alone, which no agent reads",
 			"Journal": "by its file", "Probes": "nothing is taken over with it", "Tracked": "nothing is taken over with it",
 			"Proxy": "compared, but for its progress", "Config": "compared", "Flags": "compared", "files": "compared",
 			"reasons": "compared", "readings": "compared", "failed": "compared", "asTheyWere": "compared",

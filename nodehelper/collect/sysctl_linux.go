@@ -23,7 +23,7 @@ var sysctls = []string{
 	"ipv6/conf/*/forwarding", "ipv6/conf/*/force_forwarding", "ipv6/conf/*/mtu", "ipv6/conf/*/use_tempaddr",
 	"ipv6/conf/*/disable_ipv6", "ipv6/conf/*/proxy_ndp", "ipv6/ip_nonlocal_bind",
 	"ipv4/neigh/*/mcast_solicit", "ipv6/neigh/*/mcast_solicit", "ipv4/neigh/*/app_solicit", "ipv6/neigh/*/app_solicit",
-	"ipv4/neigh/*/proxy_delay", "ipv6/neigh/*/proxy_delay",
+	"ipv4/neigh/*/proxy_delay",
 	"ipv4/conf/*/disable_xfrm", "ipv4/conf/*/disable_policy",
 	"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables", "bridge/bridge-nf-call-arptables",
 	"netfilter/nf_conntrack_*", "ipv4/vs/*",

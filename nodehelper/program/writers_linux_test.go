@@ -237,7 +237,7 @@ func TestUndoBesideWritersThatNeverPause(t *testing.T) {
 			stop()
 			t.Logf("written in %v; packets left after %v, all was gone after %v", written.Round(time.Millisecond),
 				left.Round(time.Millisecond), all.Round(time.Millisecond))
-			if left > max(soon, 6*written) { // written beside nobody
+			if left > max(soon, 3*written) {
 				t.Errorf("packets left our rules after %v", left)
 			}
 			got := testutil.Listing(t, testutil.Rules...)

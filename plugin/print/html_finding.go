@@ -106,8 +106,10 @@ func partOf(b *block, severalNodes bool) htmlPart {
 			h.Evidence = append(h.Evidence, q)
 		} else {
 			h.MoreEvidence = append(h.MoreEvidence, q)
-			h.More = len(b.evidence) - htmlEvidence
 		}
+	}
+	if h.MoreEvidence != nil {
+		h.More = len(b.evidence) - htmlEvidence
 	}
 	return h
 }

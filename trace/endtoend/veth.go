@@ -341,7 +341,7 @@ func (v *veth) answersForOthers(failed bool, show string) (s report.Segment, ok 
 			if s, ok := v.findsNode(); !ok {
 				return s, false
 			}
-			if late := v.node.Host.AnswersLate(v.bridge(), true); late != "" {
+			if late := v.node.Host.AnswersLate(v.bridge()); late != "" {
 				return with(unknown(v.segment, v.place, v.node.Name, show, "%s answers for %s, which is not its own address, "+
 					"only after a time: whether that is too late for %s is not known", v.node.Name, v.hop, v.podPlace), late), false
 			}

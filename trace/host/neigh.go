@@ -129,27 +129,16 @@ func (n *Network) Behind(a netip.Addr) (dev string) {
 	return ""
 }
 
-// MulticastProbes is the setting of how many times the kernel asks all hosts of a link for a neighbour.
-const MulticastProbes = "mcast_solicit"
-
-// NeighbourSetting is the key of a setting of an interface's neighbours.
-func NeighbourSetting(dev string, v4 bool, name string) string {
-	return "net/" + ipOf(v4) + "/neigh/" + dev + "/" + name
-}
-
-func ipOf(v4 bool) string {
-	if v4 {
-		return "ipv4"
-	}
-	return "ipv6"
-}
-
 // NeverAsks returns the settings by which the kernel asks nobody on an interface for a neighbour that it has no address
 // of, and discards packets to it (__neigh_event_send in net/core/neighbour.c); nil where it asks, where a program may
 // ask in its place, and where that was not collected.
 func (n *Network) NeverAsks(dev string, v4 bool) (settings []string) {
-	for _, name := range []string{MulticastProbes, "app_solicit"} {
-		key := NeighbourSetting(dev, v4, name)
+	ip := "ipv6"
+	if v4 {
+		ip = "ipv4"
+	}
+	for _, name := range []string{"mcast_solicit", "app_solicit"} {
+		key := "net/" + ip + "/neigh/" + dev + "/" + name
 		if n.sysctl[key] != "0" {
 			return nil
 		}
@@ -158,12 +147,12 @@ func (n *Network) NeverAsks(dev string, v4 bool) (settings []string) {
 	return settings
 }
 
-// AnswersLate returns the setting by which the node may wait longer than others ask before it answers in place of an
-// address that is not its own; "" where it does not. The kernel waits a random part of proxy_delay, hundredths of a
-// second (pneigh_enqueue in net/core/neighbour.c), and others ask three times, a second apart.
-func (n *Network) AnswersLate(dev string, v4 bool) string {
+// AnswersLate returns the setting by which the node may wait longer than others ask before it answers by ARP in place
+// of an address that is not its own; "" where it does not. The kernel waits a random part of proxy_delay, hundredths of
+// a second (pneigh_enqueue in net/core/neighbour.c), and others ask three times, a second apart.
+func (n *Network) AnswersLate(dev string) string {
 	const asked = 300
-	key := NeighbourSetting(dev, v4, "proxy_delay")
+	key := "net/ipv4/neigh/" + dev + "/proxy_delay"
 	if wait, err := strconv.Atoi(n.sysctl[key]); err == nil && wait > asked {
 		return key + "=" + n.sysctl[key]
 	}

@@ -445,7 +445,7 @@ func (t *tour) add(found []issue, s *report.Segment) []issue {
 	if ofNode {
 		at = node
 	}
-	if r, commands, ok := ofSetting(s, at); ok && ofNode {
+	if r, commands, ok := ofSetting(s.Evidence, at); ok && ofNode {
 		is.remedy = t.adviseAt(at, r, &is)
 		is.remedy.Commands = commands
 		return append(found, is)

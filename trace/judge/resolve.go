@@ -179,15 +179,14 @@ func (p *pathCase) neverAsks(h hop) *blocked {
 		evidence: say(never...),
 		message: "the kernel asks for no neighbour on " + h.dev + ": it does not find the next hop's link-layer address, " +
 			"and discards packets to it",
-		fix: report.Remedy{Text: "let the kernel ask (3 is the default), and find what sets mcast_solicit (sysctl.d, a " +
-			"tuning DaemonSet)"},
 	}
 	if !b.certain {
 		b.message = "the kernel asks for no neighbour on " + h.dev + ": it finds the next hop's link-layer address only " +
 			"when that one asks for the node's own"
 	}
-	b.fix.Commands = []report.Command{p.onNode("", "sysctl", "-w",
-		host.NeighbourSetting(h.dev, h.ip.Is4(), host.MulticastProbes)+"=3")}
+	r, commands, _ := ofSetting(b.evidence, p.Name)
+	b.fix = p.advise(r, &issue{})
+	b.fix.Commands = commands
 	return b
 }
 

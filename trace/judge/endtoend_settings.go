@@ -9,8 +9,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// settingRemedies are what is done about settings of a node's kernel by which packets are lost: the value that lets them
-// pass.
+// settingRemedies are what is done about settings of a node's kernel by which packets are lost: the value that lets
+// them pass.
 var settingRemedies = []struct {
 	setting     *regexp.Regexp // with its value, as evidence has it
 	unless      string         // the evidence has this, too
@@ -33,8 +33,8 @@ var settingRemedies = []struct {
 	},
 }
 
-// ofSetting is the remedy where a setting of a node's kernel decides, which evidence names; ok is false where it is none
-// of settingRemedies.
+// ofSetting is the remedy where a setting of a node's kernel decides, which evidence names; ok is false where it is
+// none of settingRemedies.
 func ofSetting(evidence []report.Evidence, node string) (r remedy, commands []report.Command, ok bool) {
 	for i := range evidence {
 		for _, x := range settingRemedies {

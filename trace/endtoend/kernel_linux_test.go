@@ -321,6 +321,9 @@ func (n *topology) measure(c *fault) {
 	if !early {
 		n.listens(c)
 	}
+	if c.works { // a link that the fault has made loses packets until its carrier has been noticed
+		n.carrier()
+	}
 	if got := n.connects(c, 0); got != c.works && !c.silent {
 		n.t.Fatalf("a connection is accepted: %v", got)
 	}
@@ -329,9 +332,6 @@ func (n *topology) measure(c *fault) {
 	}
 	if c.silent && n.connects(c, 1) {
 		n.t.Fatal("a connection is answered")
-	}
-	if c.works { // which says that no link is down, of those that the case has made, too
-		n.carrier()
 	}
 	if c.forgets {
 		n.run("client ip neigh flush all", "node1 ip neigh flush all", "node2 ip neigh flush all",

@@ -251,6 +251,9 @@ func (n *topology) connects(of *fault, size int) bool {
 		size = min(max(size, 1), 1000)
 	}
 	from, to, dialer := "client", n.port(frontend), net.Dialer{Timeout: time.Second}
+	if of.works { // one packet that a busy machine loses is sent again after a second
+		dialer.Timeout = 5 * time.Second
+	}
 	if of.outside {
 		from, to = "outside", n.port(nodePort)
 		dialer.LocalAddr = &net.TCPAddr{IP: n.as(outside).AsSlice()}

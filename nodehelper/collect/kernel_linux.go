@@ -58,20 +58,24 @@ func newKernel(root string) *kernel {
 				return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(line), ".ko"), "-", "_")
 			})
 		}),
-		symbols: sync.OnceValues(func() (map[string]bool, error) {
-			wanted := map[string]bool{}
-			for _, s := range symbolOf {
-				wanted[s] = true
-			}
-			return names("/proc/kallsyms", func(line string) string {
-				if f := strings.Fields(line); len(f) > 2 && wanted[f[2]] {
-					return f[2]
-				}
-				return ""
-			})
-		}),
+		symbols: builtinSymbols,
 	}
 }
+
+// builtinSymbols returns which functions of symbolOf are in the kernel itself. They are read once in a process: there
+// are some 200,000 symbols, and those that are built in never change. A module's are told apart by its name behind them.
+var builtinSymbols = sync.OnceValues(func() (map[string]bool, error) {
+	wanted := map[string]bool{}
+	for _, s := range symbolOf {
+		wanted[s] = true
+	}
+	return names("/proc/kallsyms", func(line string) string {
+		if name := line[strings.LastIndexByte(line, ' ')+1:]; wanted[name] {
+			return name
+		}
+		return ""
+	})
+})
 
 // asked are modules that answer when they are asked. A kernel that cannot load any may be: that is faster than to read
 // its symbols.

@@ -54,7 +54,7 @@ func (a *Agent) await(ctx context.Context) (reason string, err error) {
 	}
 	for {
 		a.budget.besides(time.Now(), processorTime(), a.times())
-		wait := a.budget.wait()
+		wait := a.budget.wait(len(a.settler.seen) > 0)
 		if wait == 0 {
 			break
 		}

@@ -4,8 +4,17 @@ package watch
 
 import "time"
 
-// budgetWindow is over which time the share of a processor is an average: what was not used of it may be used at once.
-const budgetWindow = time.Minute
+// Times of the budget.
+const (
+	// budgetWindow is over which time the share of a processor is an average: what was not used of it may be used at
+	// once. Changes come in bursts, and a node where nothing has changed for minutes shall see them without waiting.
+	budgetWindow = 5 * time.Minute
+	// budgetStart is of which time the share is there at the beginning.
+	budgetStart = time.Minute
+	// budgetAdvance is of which time the share may be used before it has come, to see for the second time what is wrong,
+	// or that it is gone: whoever is on call waits for that.
+	budgetAdvance = time.Minute
+)
 
 // besidesMost is the part of the share that work besides passes may take from them: what the API and the kernel tell
 // has to be received, but passes have to go on.
@@ -20,11 +29,11 @@ type budget struct {
 	used  time.Duration // the process's time that has been taken into account
 }
 
-// begin begins to count, with a whole window's share: what the process has used until then is no part of an average.
-func (b *budget) begin(now time.Time, used time.Duration) { b.at, b.used, b.left = now, used, b.most() }
+// begin begins to count: what the process has used until then is no part of an average.
+func (b *budget) begin(now time.Time, used time.Duration) { b.at, b.used, b.left = now, used, b.of(budgetStart) }
 
-// most is how much can be saved up.
-func (b *budget) most() time.Duration { return time.Duration(b.share * float64(budgetWindow)) }
+// of is the share of a time.
+func (b *budget) of(d time.Duration) time.Duration { return time.Duration(b.share * float64(d)) }
 
 // besides takes what was used since the last call of any method besides passes. used is the process's time, times how
 // many times the share it may use: see [polledTimes].
@@ -32,7 +41,7 @@ func (b *budget) besides(now time.Time, used time.Duration, times int) {
 	if b.at.IsZero() {
 		return
 	}
-	most := time.Duration(besidesMost * b.share * float64(now.Sub(b.at)))
+	most := time.Duration(besidesMost * float64(b.of(now.Sub(b.at))))
 	spent := min((used-b.used)/time.Duration(times), most)
 	b.accrue(now)
 	b.left, b.used = b.left-spent, used
@@ -46,16 +55,21 @@ func (b *budget) pass(now time.Time, used time.Duration, times int) {
 
 // accrue adds what has come up to now.
 func (b *budget) accrue(now time.Time) {
-	b.left = min(b.most(), b.left+time.Duration(b.share*float64(now.Sub(b.at))))
+	b.left = min(b.of(budgetWindow), b.left+b.of(now.Sub(b.at)))
 	b.at = now
 }
 
-// wait returns how long the next pass has to wait, if nothing else is done meanwhile.
-func (b *budget) wait() time.Duration {
-	if b.left >= 0 {
+// wait returns how long the next pass has to wait, if nothing else is done meanwhile. found tells whether the last one
+// has found something.
+func (b *budget) wait(found bool) time.Duration {
+	left := b.left
+	if found {
+		left += b.of(budgetAdvance)
+	}
+	if left >= 0 {
 		return 0
 	}
-	return time.Duration(float64(-b.left) / b.share)
+	return time.Duration(float64(-left) / b.share)
 }
 
 // polledTimes is how many times the share the agent may take where rules are polled: the next pass is due in ten

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,9 +25,14 @@ import (
 type exchanger struct {
 	*kernelNode
 
-	listening []int // sockets of the node that listen, for TCP
-	filled    bool  // rules fill sets
+	listening []int         // sockets of the node that listen, for TCP
+	filled    bool          // rules fill sets
+	patience  time.Duration // how long is waited for each packet
 }
+
+// busy is how long is waited where a connection differed: on a busy machine the kernel hands packets on loopback to a
+// thread of its own (ksoftirqd), which comes to run as others do.
+const busy = 50 * time.Millisecond
 
 // neighbours are the hosts beyond the wires, and the gateway.
 var neighbours = map[string][]string{
@@ -85,6 +91,7 @@ func newExchanger(t *testing.T) *exchanger {
 
 // seen returns what has left the node since the last time.
 func (x *exchanger) seen() (out []segment) {
+	time.Sleep(x.patience)
 	buf := make([]byte, 2048)
 	for name, wire := range x.wires {
 		for {
@@ -135,7 +142,7 @@ func onwardOf(r *netfilter.Result, right func(o *netfilter.Outcome) bool) (good,
 }
 
 // exchanges are the figures of a run.
-type exchanges struct{ cases, answered, lost, followed, cut, unknown, quick, skipped int }
+type exchanges struct{ cases, answered, lost, followed, cut, unknown, quick, skipped, late int }
 
 // check compares a connection with the walk. It returns what differs.
 func (x *exchanger) check(p packet, f *exchanges) (string, error) {
@@ -363,15 +370,21 @@ func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %v\n%s", p, err, rs)
 			}
-			if what != "" { // a machine that is busy may be late
-				if what, err = x.check(p, &f); err != nil {
-					t.Fatalf("%v: %v\n%s", p, err, rs)
-				}
-			}
 			if what == "" {
 				continue
 			}
-			rs = x.smallest(rs, p)
+			x.patience = busy
+			if what, err = x.check(p, &f); err != nil {
+				t.Fatalf("%v: %v\n%s", p, err, rs)
+			}
+			if what != "" {
+				rs = x.smallest(rs, p)
+			}
+			x.patience = 0
+			if what == "" {
+				f.late++
+				continue
+			}
 			t.Errorf("%s=%d: %v: %s\n%s%s", seedVariable, seed, p, what, rs, strings.Repeat("(with Services)\n",
 				min(len(x.watchers), 1)))
 			differences++
@@ -382,7 +395,7 @@ func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
 		}
 	}
 	t.Logf("%d connections, seeds up to %d: %d answered, %d not; %d followed, %d cut; %d unknown, %d by class, %d not "+
-		"compared", f.cases, seed-1, f.answered, f.lost, f.followed, f.cut, f.unknown, f.quick, f.skipped)
+		"compared, %d late", f.cases, seed-1, f.answered, f.lost, f.followed, f.cut, f.unknown, f.quick, f.skipped, f.late)
 	if f.cases >= enough && (f.unknown*5 > f.cases || f.answered*5 < f.cases || f.lost*20 < f.cases) {
 		t.Error("too little is known of the answers, or too few come, or are lost")
 	}

@@ -177,11 +177,18 @@ func groupsBelow(out *bytes.Buffer, root string) error {
 		if err := cgroupProgramsOf(out, path, group); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if strings.Count(group, "/") == maxGroupDepth {
+		if strings.Count(group, "/") == maxGroupDepth || isLeaf(path) {
 			return filepath.SkipDir
 		}
 		return nil
 	})
+}
+
+// isLeaf tells whether a folder has none in it, by its number of links (kernfs_refresh_inode in fs/kernfs/inode.c): a
+// control group has some sixty files, and most have no group below.
+func isLeaf(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) == nil && st.Nlink == 2
 }
 
 func cgroupProgramsOf(out *bytes.Buffer, path, group string) error {

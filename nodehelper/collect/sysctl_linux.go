@@ -5,7 +5,9 @@ package collect
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,9 +34,9 @@ var sysctls = []string{
 func readSysctl(_ context.Context, _ *reader) ([]byte, error) {
 	const root = "/proc/sys/net/"
 	var out bytes.Buffer
-	seen := map[string]bool{}
+	seen, folders := map[string]bool{}, map[string][]string{}
 	for _, pattern := range sysctls {
-		files, err := filepath.Glob(root + pattern)
+		files, err := settingsOf(root, pattern, folders)
 		if err != nil {
 			return nil, err
 		}
@@ -55,4 +57,28 @@ func readSysctl(_ context.Context, _ *reader) ([]byte, error) {
 		return nil, fmt.Errorf("%s has none of the settings: it is not mounted", root)
 	}
 	return out.Bytes(), nil
+}
+
+// settingsOf returns the files of a pattern, which may not be there. What is of each interface is listed once, in
+// folders: to look for each file first takes longer than to read what there is.
+func settingsOf(root, pattern string, folders map[string][]string) (files []string, err error) {
+	folder, setting, each := strings.Cut(pattern, "/*/")
+	if !each {
+		return filepath.Glob(root + pattern)
+	}
+	names, known := folders[folder]
+	if !known {
+		entries, err := os.ReadDir(root + folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // without IPv6 there is none
+			return nil, err
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		folders[folder] = names
+	}
+	for _, name := range names {
+		files = append(files, root+folder+"/"+name+"/"+setting)
+	}
+	return files, nil
 }

@@ -53,7 +53,7 @@ type Options struct {
 
 // The defaults of Options.
 const (
-	DefaultShare = 0.018
+	DefaultShare = 0.016 // with what is there at the beginning, and in advance, at most 2 % in any ten minutes
 	DefaultFull  = 10 * time.Minute
 	DefaultPoll  = 10 * time.Second
 )

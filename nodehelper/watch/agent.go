@@ -40,8 +40,8 @@ type Options struct {
 	// Tracked returns the counters of connection tracking since the node's start; nil where there are none. It may be nil
 	// itself.
 	Tracked func() *snapshot.Tracked
-	// Share is how much of one processor the agent may take on average, over five minutes; three times that where rules
-	// are on the node whose changes the kernel does not announce.
+	// Share is how much of one processor the agent may take on average, over a minute; three times that where rules are on
+	// the node whose changes the kernel does not announce.
 	Share float64
 	// Full is the time from one pass to the next where nothing changes; a tenth of it more or less, by chance.
 	Full time.Duration
@@ -53,7 +53,7 @@ type Options struct {
 
 // The defaults of Options.
 const (
-	DefaultShare = 0.016 // with what is there at the beginning, and in advance, at most 2 % in any ten minutes
+	DefaultShare = 0.016 // with what may be saved up and used in advance, less than 2 % in any ten minutes
 	DefaultFull  = 10 * time.Minute
 	DefaultPoll  = 10 * time.Second
 )

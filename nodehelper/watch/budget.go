@@ -7,10 +7,8 @@ import "time"
 // Times of the budget.
 const (
 	// budgetWindow is over which time the share of a processor is an average: what was not used of it may be used at
-	// once. Changes come in bursts, and a node where nothing has changed for minutes shall see them without waiting.
-	budgetWindow = 5 * time.Minute
-	// budgetStart is of which time the share is there at the beginning.
-	budgetStart = time.Minute
+	// once.
+	budgetWindow = time.Minute
 	// budgetAdvance is of which time the share may be used before it has come, to see for the second time what is wrong,
 	// or that it is gone: whoever is on call waits for that.
 	budgetAdvance = time.Minute
@@ -29,8 +27,10 @@ type budget struct {
 	used  time.Duration // the process's time that has been taken into account
 }
 
-// begin begins to count: what the process has used until then is no part of an average.
-func (b *budget) begin(now time.Time, used time.Duration) { b.at, b.used, b.left = now, used, b.of(budgetStart) }
+// begin begins to count, with a whole window's share: what the process has used until then is no part of an average.
+func (b *budget) begin(now time.Time, used time.Duration) {
+	b.at, b.used, b.left = now, used, b.of(budgetWindow)
+}
 
 // of is the share of a time.
 func (b *budget) of(d time.Duration) time.Duration { return time.Duration(b.share * float64(d)) }

@@ -33,11 +33,11 @@ func TestBudget(t *testing.T) {
 		t.Errorf("10 s later it waits for %v", w)
 	}
 	b.besides(after(10_000), 19*time.Second, 1)
-	if w := b.wait(false); w != 0 || b.left != 30*time.Second {
+	if w := b.wait(false); w != 0 || b.left != 6*time.Second {
 		t.Errorf("%v are saved up", b.left)
 	}
 	b.pass(after(10_000), 31*time.Second, polledTimes) // of whose 12 s a third counts
-	if b.left != 26*time.Second {
+	if b.left != 2*time.Second {
 		t.Errorf("where rules are polled, %v are left", b.left)
 	}
 }

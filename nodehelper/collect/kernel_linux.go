@@ -63,7 +63,7 @@ func newKernel(root string) *kernel {
 }
 
 // builtinSymbols returns which functions of symbolOf are in the kernel itself. They are read once in a process: there
-// are some 200,000 symbols, and those that are built in never change. A module's are told apart by its name behind them.
+// are some 200,000 symbols, and those that are built in never change. Behind a symbol of a module is the module's name.
 var builtinSymbols = sync.OnceValues(func() (map[string]bool, error) {
 	wanted := map[string]bool{}
 	for _, s := range symbolOf {

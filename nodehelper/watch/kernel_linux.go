@@ -60,13 +60,25 @@ func receive(ctx context.Context, works func(bool), heard func(lost bool)) error
 	if err := conn.Subscribe(unix.NFNLGRP_NFTABLES); err != nil {
 		return err
 	}
+	asks, err := netlink.Dial()
+	if err != nil {
+		return err
+	}
+	defer asks.Close()
 	works(true)
+	var d deafness
 	for ctx.Err() == nil {
 		switch _, err := conn.Receive(announceStep); {
 		case err == nil:
+			d.hears()
 			heard(false)
 		case errors.Is(err, os.ErrDeadlineExceeded):
+			// A kernel without nf_tables refuses to tell a generation, and announces none.
+			if now, err := asks.Generation(); err == nil && d.deaf(now) {
+				return errDeaf
+			}
 		case errors.Is(err, unix.ENOBUFS):
+			d.hears()
 			heard(true)
 		default:
 			return err
@@ -74,6 +86,9 @@ func receive(ctx context.Context, works func(bool), heard func(lost bool)) error
 	}
 	return nil
 }
+
+// errDeaf is why another socket is opened.
+var errDeaf = errors.New("the rules have changed, and nothing was announced")
 
 // processorTime returns what this process and the programs that it has run have used.
 func processorTime() time.Duration {

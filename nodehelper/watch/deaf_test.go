@@ -20,7 +20,7 @@ func TestDeafness(t *testing.T) {
 		{"changes are announced", []moment{{false, 7, false}, {true, 8, false}, {true, 11, false}, {false, 11, false}}},
 		{"nothing is announced", []moment{{false, 7, false}, {false, 8, false}, {false, 8, true}}},
 		{"nothing is announced of many", []moment{{false, 7, false}, {false, 8, false}, {false, 9, true}}},
-		{"what is announced comes later", []moment{{false, 7, false}, {false, 8, false}, {true, 8, false}, {false, 8, false}}},
+		{"announced a moment later", []moment{{false, 7, false}, {false, 8, false}, {true, 8, false}, {false, 8, false}}},
 		{"again", []moment{{false, 7, false}, {false, 8, false}, {true, 8, false}, {false, 9, false}, {false, 9, true}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -32,8 +32,13 @@ const (
 // called for each datagram, with lost where the kernel has discarded some; failed for an error, after which it begins
 // anew.
 func listen(ctx context.Context, works func(bool), heard func(lost bool), failed func(error)) {
-	for ctx.Err() == nil {
-		err := receive(ctx, works, heard)
+	for again := false; ctx.Err() == nil; again = true {
+		err := receive(ctx, func(on bool) {
+			works(on)
+			if again { // what was announced during the pause is not known, either
+				heard(true)
+			}
+		}, heard)
 		if ctx.Err() != nil {
 			return
 		}
@@ -66,6 +71,11 @@ func receive(ctx context.Context, works func(bool), heard func(lost bool)) error
 	}
 	defer asks.Close()
 	works(true)
+	return hear(ctx, conn, asks, heard)
+}
+
+// hear receives the notifications of a socket that has subscribed to them. asks is another one, for requests.
+func hear(ctx context.Context, conn, asks *netlink.Conn, heard func(lost bool)) error {
 	var d deafness
 	for ctx.Err() == nil {
 		switch _, err := conn.Receive(announceStep); {

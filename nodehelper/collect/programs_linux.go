@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -111,19 +112,26 @@ func filterText(f netlink.Filter) string {
 	return f.Type()
 }
 
-// cgroupHooks are the attach types of programs that see a process's connections and packets.
+// The types of programs that are attached to control groups (enum bpf_prog_type).
+const (
+	groupPackets   = 8  // BPF_PROG_TYPE_CGROUP_SKB
+	groupAddresses = 18 // BPF_PROG_TYPE_CGROUP_SOCK_ADDR
+)
+
+// cgroupHooks are the attach types of programs that see a process's connections and packets, with the type of program
+// that each takes (attach_type_to_prog_type in kernel/bpf/syscall.c).
 var cgroupHooks = []struct {
-	name string
-	typ  uint32
+	name          string
+	typ, programs uint32
 }{
-	{"connect4", 10},
-	{"connect6", 11},
-	{"sendmsg4", 14},
-	{"sendmsg6", 15},
-	{"recvmsg4", 19},
-	{"recvmsg6", 20},
-	{"ingress", 0},
-	{"egress", 1},
+	{"connect4", 10, groupAddresses},
+	{"connect6", 11, groupAddresses},
+	{"sendmsg4", 14, groupAddresses},
+	{"sendmsg6", 15, groupAddresses},
+	{"recvmsg4", 19, groupAddresses},
+	{"recvmsg6", 20, groupAddresses},
+	{"ingress", 0, groupPackets},
+	{"egress", 1, groupPackets},
 }
 
 // maxGroups and maxGroupDepth bound which control groups are looked at: those of each container of the 110 pods that a
@@ -144,14 +152,30 @@ func cgroupPrograms(out *bytes.Buffer, root string) error {
 		if _, err := os.Stat(filepath.Join(path, "cgroup.controllers")); err != nil {
 			continue // there is no version 2 here
 		}
-		return groupsBelow(out, path)
+		return groupsBelow(out, path, hooksInUse())
 	}
 	return nil
 }
 
+// hooksInUse returns which attach types can have programs: those of which any is loaded. There are hundreds of control
+// groups, and each would be asked for each attach type. Where the kernel does not tell which programs it has, all can.
+func hooksInUse() []uint32 {
+	loaded, err := loadedPrograms()
+	var out []uint32
+	for _, h := range cgroupHooks {
+		if err != nil || loaded[h.programs] {
+			out = append(out, h.typ)
+		}
+	}
+	return out
+}
+
 // groupsBelow lists the programs of a tree of control groups, the root's first. A group that is removed meanwhile has
 // none.
-func groupsBelow(out *bytes.Buffer, root string) error {
+func groupsBelow(out *bytes.Buffer, root string, hooks []uint32) error {
+	if len(hooks) == 0 {
+		return nil
+	}
 	left := maxGroups
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -174,7 +198,7 @@ func groupsBelow(out *bytes.Buffer, root string) error {
 		if rel != "." {
 			group = "/" + rel
 		}
-		if err := cgroupProgramsOf(out, path, group); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := cgroupProgramsOf(out, path, group, hooks); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		if strings.Count(group, "/") == maxGroupDepth || isLeaf(path) {
@@ -191,7 +215,7 @@ func isLeaf(path string) bool {
 	return unix.Lstat(path, &st) == nil && st.Nlink == 2
 }
 
-func cgroupProgramsOf(out *bytes.Buffer, path, group string) error {
+func cgroupProgramsOf(out *bytes.Buffer, path, group string, hooks []uint32) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
@@ -204,6 +228,9 @@ func cgroupProgramsOf(out *bytes.Buffer, path, group string) error {
 		return nil // no group of kubelet's or systemd's, and no word
 	}
 	for _, h := range cgroupHooks {
+		if !slices.Contains(hooks, h.typ) {
+			continue
+		}
 		ids, err := queryPrograms(uint32(dir.Fd()), h.typ, 0) //nolint:gosec // a small number
 		if err != nil {
 			return err
@@ -217,14 +244,16 @@ func cgroupProgramsOf(out *bytes.Buffer, path, group string) error {
 
 // The commands of bpf(2) that are used, and the type of links of netfilter (include/uapi/linux/bpf.h).
 const (
+	bpfNextProg   = 11
+	bpfProgFD     = 13
 	bpfInfo       = 15
 	bpfQuery      = 16
 	bpfLinkFD     = 30
 	bpfNextLink   = 31
 	linkNetfilter = 10
 
-	maxPrograms = 64
-	maxLinks    = 4096
+	maxPrograms = 64   // that are attached to one place
+	maxLinks    = 4096 // and programs, of a node
 )
 
 func bpf(command uintptr, attr unsafe.Pointer, size uintptr) (uintptr, error) {
@@ -263,6 +292,37 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 	return ids[:min(attr.count, maxPrograms)], nil
 }
 
+// loadedPrograms returns which types of programs the kernel has. A program that is attached is among them, by whatever it
+// is (bpf_prog_alloc_id in kernel/bpf/syscall.c).
+func loadedPrograms() (map[uint32]bool, error) {
+	types := map[uint32]bool{}
+	id := uint32(0)
+	for range maxLinks {
+		fd, next, err := openNext(bpfNextProg, bpfProgFD, id)
+		switch {
+		case errors.Is(err, errLast):
+			return types, nil
+		case err != nil:
+			return nil, err
+		}
+		id = next
+		if fd < 0 {
+			continue
+		}
+		var info struct {
+			typ, _ uint32
+			_      [32]uint64
+		}
+		//nolint:gosec // what bpf(2) takes
+		err = infoOf(fd, unsafe.Pointer(&info), unsafe.Sizeof(info))
+		if err != nil {
+			return nil, err
+		}
+		types[info.typ] = true
+	}
+	return nil, fmt.Errorf("there are more than %d programs", maxLinks)
+}
+
 // netfilterPrograms lists the programs that are attached to netfilter's hooks. The kernel does not tell of which
 // network namespace they are.
 func netfilterPrograms(out *bytes.Buffer) error {
@@ -270,19 +330,16 @@ func netfilterPrograms(out *bytes.Buffer) error {
 	hooks := []string{"prerouting", "input", "forward", "output", "postrouting"}
 	id := uint32(0)
 	for range maxLinks {
-		next := struct{ start, next, flags uint32 }{start: id}
-		_, err := bpf(bpfNextLink, unsafe.Pointer(&next), unsafe.Sizeof(next)) //nolint:gosec // what bpf(2) takes
-		if err != nil {
-			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-				return nil // that was the last, or the kernel has no links
-			}
-			return fmt.Errorf("bpf(BPF_LINK_GET_NEXT_ID): %w", err)
+		fd, next, err := openNext(bpfNextLink, bpfLinkFD, id)
+		switch {
+		case errors.Is(err, errLast):
+			return nil
+		case err != nil:
+			return err
 		}
-		id = next.next
-		open := struct{ id, next, flags uint32 }{id: id}
-		fd, err := bpf(bpfLinkFD, unsafe.Pointer(&open), unsafe.Sizeof(open)) //nolint:gosec // what bpf(2) takes
-		if err != nil {
-			continue // it is gone
+		id = next
+		if fd < 0 {
+			continue
 		}
 		var info struct {
 			typ, id, program, _ uint32
@@ -291,17 +348,51 @@ func netfilterPrograms(out *bytes.Buffer) error {
 			flags               uint32
 			_                   [8]uint64
 		}
-		ask := struct {
-			fd, size uint32
-			info     unsafe.Pointer
-		}{uint32(fd), uint32(unsafe.Sizeof(info)), unsafe.Pointer(&info)} //nolint:gosec // what bpf(2) takes
-		_, err = bpf(bpfInfo, unsafe.Pointer(&ask), unsafe.Sizeof(ask)) //nolint:gosec // what bpf(2) takes
-		_ = unix.Close(int(fd))
+		//nolint:gosec // what bpf(2) takes
+		err = infoOf(fd, unsafe.Pointer(&info), unsafe.Sizeof(info))
 		if err != nil || info.typ != linkNetfilter || families[info.family] == "" || int(info.hook) >= len(hooks) {
 			continue
 		}
 		fmt.Fprintf(out, "netfilter %s %s %d program %d\n", families[info.family], hooks[info.hook], info.priority,
 			info.program)
+	}
+	return nil
+}
+
+// errLast says that there is none behind the one that was asked for, or that the kernel has none of this kind.
+var errLast = errors.New("that was the last")
+
+// openNext opens what is behind id, a program or a link, and returns its descriptor, below zero where it is gone
+// meanwhile, and its id.
+func openNext(nextCommand, openCommand uintptr, id uint32) (fd int, next uint32, err error) {
+	ask := struct{ start, next, flags uint32 }{start: id}
+	_, err = bpf(nextCommand, unsafe.Pointer(&ask), unsafe.Sizeof(ask)) //nolint:gosec // what bpf(2) takes
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		return -1, 0, errLast
+	case err != nil:
+		return -1, 0, fmt.Errorf("bpf(BPF_OBJ_GET_NEXT_ID): %w", err)
+	}
+	open := struct{ id, next, flags uint32 }{id: ask.next}
+	n, err := bpf(openCommand, unsafe.Pointer(&open), unsafe.Sizeof(open)) //nolint:gosec // what bpf(2) takes
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAGAIN): // gone, or not there yet
+		return -1, ask.next, nil
+	case err != nil:
+		return -1, 0, fmt.Errorf("bpf(BPF_OBJ_GET_FD_BY_ID): %w", err)
+	}
+	return int(n), ask.next, nil
+}
+
+// infoOf asks what a descriptor is of, and closes it.
+func infoOf(fd int, info unsafe.Pointer, size uintptr) error {
+	defer unix.Close(fd)
+	ask := struct {
+		fd, size uint32
+		info     unsafe.Pointer
+	}{uint32(fd), uint32(size), info} //nolint:gosec // small numbers
+	if _, err := bpf(bpfInfo, unsafe.Pointer(&ask), unsafe.Sizeof(ask)); err != nil { //nolint:gosec // what bpf(2) takes
+		return fmt.Errorf("bpf(BPF_OBJ_GET_INFO_BY_FD): %w", err)
 	}
 	return nil
 }

@@ -346,18 +346,29 @@ func TestNameFaults(t *testing.T) {
 	}
 }
 
-// accepted counts how many of some connections from this machine are accepted at a node's port.
+// accepted counts how many of some connections from this machine are accepted at a node's port. The others are logged,
+// each with when it was tried and what became of it.
 func accepted(t *testing.T, at netip.AddrPort) (n int) {
 	t.Helper()
-	dialer := net.Dialer{Timeout: time.Second}
-	for range outsideTries {
-		c, err := dialer.DialContext(t.Context(), "tcp", at.String())
-		if err == nil {
-			n++
-			c.Close()
+	start := time.Now()
+	for i := range outsideTries {
+		begun := time.Since(start)
+		if err := connect(t.Context(), at); err != nil {
+			t.Logf("connection %d, after %v: %v", i, begun, err)
+			continue
 		}
+		n++
 	}
 	return n
+}
+
+// connect makes a connection from this machine and closes it.
+func connect(ctx context.Context, at netip.AddrPort) error {
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 const outsideTries = 12
@@ -394,6 +405,14 @@ func TestEndToEndFromOutside(t *testing.T) {
 	}
 	for _, node := range nodes {
 		for _, service := range []string{app + "-nodeport", app + "-local"} {
+			// kube-proxy may not have followed yet the Services that were just made: what it does is measured after it has.
+			wait(t, "the first connection to "+service+" by "+node, func() (bool, error) {
+				err := connect(t.Context(), at(node, service))
+				if err != nil {
+					t.Log(err)
+				}
+				return err == nil, err
+			})
 			got := accepted(t, at(node, service))
 			r := traced(t, service, node)
 			if wrong := notRight(&r.report); r.code != 0 || len(wrong) > 0 || got != outsideTries {

@@ -105,7 +105,14 @@ type watched struct {
 	node, mode string
 	agent      *corev1.Pod
 	fault      []string // a command on the node that takes what leads to the Service web away
+
+	mu   sync.Mutex
+	read time.Time // when its metrics were read last
 }
+
+// scrapeInterval is how long the agent's metrics are left alone: to answer is work that is part of its share of a
+// processor, and Prometheus asks every fifteen seconds.
+const scrapeInterval = time.Second
 
 // rulesFlushed takes all rules of the node away. kube-proxy, which is then started again, writes its own anew; those of
 // the CNI plugin, which does not, are put back.
@@ -167,8 +174,12 @@ func (w *watched) onIt(t *testing.T, argv ...string) {
 	harness(t, append([]string{"in", w.node}, argv...)...)
 }
 
-// scrape reads the agent's metrics, without the API server; there are none while it does not answer.
+// scrape reads the agent's metrics, without the API server, once it is time; there are none while it does not answer.
 func (w *watched) scrape(ctx context.Context) metrics {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	time.Sleep(time.Until(w.read.Add(scrapeInterval)))
+	defer func() { w.read = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, metricsOf(w.agent), http.NoBody)
@@ -225,7 +236,7 @@ func (w *watched) during(t *testing.T, do func()) []string {
 			select {
 			case <-stop:
 				return
-			case <-time.After(300 * time.Millisecond):
+			default:
 			}
 		}
 	})

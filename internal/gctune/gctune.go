@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 )
 
 // How much garbage may accumulate before a collection, in percent of the memory that is in use. Most of what a short
@@ -33,6 +34,10 @@ const WatchMemoryLimit = 160 << 20
 // the last pass is in use all the while.
 const watchPercent = 50
 
+// watchHeap is how many bytes the heap of an agent may take in any case before it is collected: a small node needs five
+// megabytes, and half of that is garbage six times in a pass.
+const watchHeap = 32 << 20
+
 // PluginFirst is how much memory the plugin takes before its first collection, in bytes: judging a node of 5,000
 // Services ends before that, with all that it reads in use until then. What the collector does meanwhile costs a fifth
 // of the run.
@@ -57,7 +62,37 @@ func AfterFirst(first int64, percent int, memoryLimit int64) {
 }
 
 // ForLongRun makes the collector run often, for a process that stays. main calls it once, also after ForShortRun.
-func ForLongRun(memoryLimit int64) { ForShortRun(watchPercent, memoryLimit) }
+func ForLongRun(memoryLimit int64) {
+	ForShortRun(watchPercent, memoryLimit)
+	if os.Getenv("GOGC") == "" {
+		afterEach(func() { debug.SetGCPercent(percentFor(live(), watchHeap)) })
+	}
+}
+
+// percentFor is how much garbage may accumulate, in percent of the live bytes: up to a heap of so many bytes, and that
+// of an agent at least.
+func percentFor(live, heap uint64) int {
+	if live == 0 || live >= heap {
+		return watchPercent
+	}
+	return max(watchPercent, int((heap-live)*100/live)) //nolint:gosec // at most a hundred times the heap
+}
+
+// live is how many bytes of the heap the last collection has found in use.
+func live() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// afterEach calls do after each collection.
+func afterEach(do func()) {
+	unused := new([64]byte) // a collection finds that nothing refers to it
+	runtime.AddCleanup(unused, func(do func()) {
+		do()
+		afterEach(do)
+	}, do)
+}
 
 // ForShortRun makes the collector run rarely, at percent of garbage, and often only when memory use approaches
 // memoryLimit, in bytes. main calls it once. The environment variables GOGC and GOMEMLIMIT take precedence.

@@ -68,3 +68,45 @@ func TestForShortRun(t *testing.T) {
 		t.Errorf("%d %%, %d bytes; want %d %%, %d bytes", percent, limit, PluginPercent, 1<<29)
 	}
 }
+
+// A small heap grows to its least size before it is collected, a large one by the percentage of an agent.
+func TestPercentFor(t *testing.T) {
+	for _, c := range []struct {
+		live, heap uint64
+		want       int
+	}{
+		{0, 32 << 20, watchPercent}, // nothing was collected yet
+		{4 << 20, 32 << 20, 700},
+		{16 << 20, 32 << 20, 100},
+		{24 << 20, 32 << 20, watchPercent},
+		{80 << 20, 32 << 20, watchPercent},
+	} {
+		if got := percentFor(c.live, c.heap); got != c.want {
+			t.Errorf("%d bytes of %d: %d %%, want %d %%", c.live, c.heap, got, c.want)
+		}
+	}
+}
+
+// What is to be done after each collection is done after the second one, too.
+func TestAfterEach(t *testing.T) {
+	done := make(chan struct{}, 100)
+	afterEach(func() {
+		select {
+		case done <- struct{}{}:
+		default: // a collection after the test
+		}
+	})
+	for i := range 3 {
+		before := len(done)
+		for range 100 {
+			runtime.GC()
+			if len(done) > before {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if len(done) <= before {
+			t.Fatalf("nothing after collection %d", i+1)
+		}
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"strings"
+	"sync"
 
 	"github.com/coreos/go-iptables/iptables"
 	"golang.org/x/sys/unix"
@@ -26,9 +29,16 @@ func readVersions(ctx context.Context, r *reader) ([]byte, error) {
 		if path == "" {
 			continue
 		}
-		if t, err := iptables.New(iptables.Path(path)); err == nil {
+		version, err := versions.of("/", path, func() (string, error) {
+			t, err := iptables.New(iptables.Path(path))
+			if err != nil {
+				return "", err
+			}
 			major, minor, patch := t.GetIptablesVersion()
-			fmt.Fprintf(&out, "the helper's %s: %d.%d.%d\n", name, major, minor, patch)
+			return fmt.Sprintf("%d.%d.%d", major, minor, patch), nil
+		})
+		if err == nil {
+			fmt.Fprintf(&out, "the helper's %s: %s\n", name, version)
 		}
 	}
 	for _, root := range r.roots {
@@ -37,13 +47,83 @@ func readVersions(ctx context.Context, r *reader) ([]byte, error) {
 			if path == "" {
 				continue
 			}
-			if text, stderr, err := tools.Run(ctx, root, path, nil, "--version"); err == nil {
+			version, err := versions.of(root, path, func() (string, error) {
+				text, stderr, err := tools.Run(ctx, root, path, nil, "--version")
 				if len(text) == 0 {
 					text = []byte(stderr)
 				}
-				fmt.Fprintf(&out, "%s %s: %s\n", r.whose(root), program, firstLine(string(bytes.TrimSpace(text))))
+				return firstLine(string(bytes.TrimSpace(text))), err
+			})
+			if err == nil {
+				fmt.Fprintf(&out, "%s %s: %s\n", r.whose(root), program, version)
 			}
 		}
 	}
 	return out.Bytes(), nil
+}
+
+// versions are those of the programs that this process has asked: the agent would start ten processes in each pass to
+// be told the same.
+var versions versionsOf
+
+// maxVersions bounds how many are remembered: those of two or three roots are a dozen.
+const maxVersions = 64
+
+// versionsOf remembers what programs say of themselves, as long as they are the same file.
+type versionsOf struct {
+	mu    sync.Mutex
+	known map[executable]string
+}
+
+// executable is a program's file as it was asked: another file, or another content, is another program.
+type executable struct {
+	root, path   string
+	device, file uint64
+	size         int64
+	written      unix.Timespec
+	changed      unix.Timespec
+}
+
+// of returns what ask returns for the program at a path of a root, or has returned before. An error is not remembered,
+// nor is anything where the kernel does not tell which file it is (before Linux 5.6).
+func (v *versionsOf) of(root, path string, ask func() (string, error)) (string, error) {
+	is, known := identify(root, path)
+	v.mu.Lock()
+	text, ok := v.known[is]
+	v.mu.Unlock()
+	if known && ok {
+		return text, nil
+	}
+	text, err := ask()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err == nil && known {
+		if v.known == nil || len(v.known) >= maxVersions {
+			v.known = map[executable]string{}
+		}
+		v.known[is] = text
+	}
+	return text, err
+}
+
+// identify finds the file at a path, with links as they are below the root: /etc/alternatives chooses which iptables
+// that of a distribution is.
+func identify(root, path string) (executable, bool) {
+	dir, err := os.Open(root)
+	if err != nil {
+		return executable{}, false
+	}
+	defer dir.Close()
+	fd, err := unix.Openat2(int(dir.Fd()), strings.TrimPrefix(path, "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT,
+	})
+	if err != nil {
+		return executable{}, false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return executable{}, false
+	}
+	return executable{root, path, st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, true
 }

@@ -292,8 +292,8 @@ func queryPrograms(target, typ, flags uint32) ([]uint32, error) {
 	return ids[:min(attr.count, maxPrograms)], nil
 }
 
-// loadedPrograms returns which types of programs the kernel has. A program that is attached is among them, by whatever it
-// is (bpf_prog_alloc_id in kernel/bpf/syscall.c).
+// loadedPrograms returns which types of programs the kernel has. A program that is attached is among them, by whatever
+// it is (bpf_prog_alloc_id in kernel/bpf/syscall.c).
 func loadedPrograms() (map[uint32]bool, error) {
 	types := map[uint32]bool{}
 	id := uint32(0)

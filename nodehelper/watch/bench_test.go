@@ -26,7 +26,7 @@ func BenchmarkPass(b *testing.B) {
 		}
 		c.node = c.node.With(name, data)
 	}
-	state, err := nodestate.Load(c.node)
+	state, err := nodestate.LoadToCompare(c.node)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func BenchmarkPass(b *testing.B) {
 	}
 	readings := []reading{{index, state}, {}}
 	objects, files := withOtherEndpoint(b, c)
-	if readings[1].state, err = nodestate.Load(files); err != nil {
+	if readings[1].state, err = nodestate.LoadToCompare(files); err != nil {
 		b.Fatal(err)
 	}
 	readings[1].index = judge.NewCluster(objects)
@@ -70,6 +70,9 @@ func BenchmarkPass(b *testing.B) {
 			i++
 			r := readings[i%2]
 			judge.Node(r.index, r.state, request)
+		}
+		if memory.Reused == 0 {
+			b.Fatal("nothing is reused")
 		}
 		b.ReportMetric(float64(memory.Anew), "anew")
 		b.ReportMetric(float64(memory.Reused), "reused")

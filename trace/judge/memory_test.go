@@ -307,7 +307,7 @@ func (w *changingNode) changeLine(file string, is func(string) bool) string {
 	}
 	i, k := at[w.IntN(len(at))], at[w.IntN(len(at))]
 	what := strings.TrimSpace(lines[i])
-	switch w.IntN(4) {
+	switch w.IntN(6) {
 	case 0:
 		lines = slices.Delete(lines, i, i+1)
 		what = "without " + what
@@ -317,6 +317,9 @@ func (w *changingNode) changeLine(file string, is func(string) bool) string {
 	case 2:
 		lines[i], lines[k] = lines[k], lines[i]
 		what = "exchanged " + what + " and " + strings.TrimSpace(lines[i])
+	case 3, 4:
+		what = "in another order: " + what + " and its like"
+		w.reorder(lines, i)
 	default:
 		what = "changed " + what
 		lines[i] = w.otherNumber(lines[i])

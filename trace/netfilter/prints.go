@@ -167,11 +167,13 @@ func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[st
 		}
 	}
 	p.Number(len(c.Rules))
+	if b := c.Table.Backend; sets == nil && (b == BackendNFT || b == BackendLegacy) {
+		c.printRules(p)
+		return nil
+	}
 	for _, r := range c.Rules {
 		p.Number(r.Num)
-		p.Text(r.Text)
-		p.Text(r.Target)
-		p.Flag(r.Masked)
+		r.print(p)
 		if sets == nil {
 			continue
 		}

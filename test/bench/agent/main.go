@@ -77,6 +77,11 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	if o.keep != "" {
+		if err := os.MkdirAll(o.keep, 0o750); err != nil {
+			return err
+		}
+	}
 	for mode := range strings.SplitSeq(o.modes, ",") {
 		args := []string{
 			"-inside", "-modes=" + mode, "-helper=" + o.helper, "-kube-proxy=" + o.proxy, "-log=" + o.keep,

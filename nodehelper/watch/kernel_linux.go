@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// announceBuffer is how much the kernel keeps of its notifications until they are received, in bytes. What exceeds
-	// that is lost, which it tells (ENOBUFS).
-	announceBuffer = 4 << 20
+	// announceBuffer is how much the kernel keeps of its notifications until they are received, in bytes: those of more
+	// than a thousand changes. What exceeds that is lost, which it tells (ENOBUFS).
+	announceBuffer = 1 << 20
 	// announceStep is after which time it is looked whether the context has ended.
 	announceStep = 500 * time.Millisecond
 	// announceRetry is the pause before another socket is opened where one has failed.
@@ -29,8 +29,8 @@ const (
 )
 
 // listen receives the notifications of nf_tables in this process's network namespace until the context ends. heard is
-// called for each datagram, with lost where the kernel has discarded some; failed for an error, after which it begins
-// anew.
+// called for each change of the rules, with lost where the kernel has discarded some notifications; failed for an error,
+// after which it begins anew.
 func listen(ctx context.Context, works func(bool), heard func(lost bool), failed func(error)) {
 	for again := false; ctx.Err() == nil; again = true {
 		err := receive(ctx, func(on bool) {
@@ -60,6 +60,11 @@ func receive(ctx context.Context, works func(bool), heard func(lost bool)) error
 	}
 	defer conn.Close()
 	if err := conn.SetReceiveBuffer(announceBuffer); err != nil {
+		return err
+	}
+	// Each change ends with a new generation (nf_tables_gen_notify in net/netfilter/nf_tables_api.c). What was changed is
+	// read anyway, and is thousands of rules at each sync of kube-proxy with iptables-nft.
+	if err := conn.Only(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_NEWGEN); err != nil {
 		return err
 	}
 	if err := conn.Subscribe(unix.NFNLGRP_NFTABLES); err != nil {

@@ -5,11 +5,13 @@ package watch
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -55,15 +57,24 @@ func TestNotificationsThatAreLost(t *testing.T) {
 	<-works
 	namespace.Run(t, "nft", "add table ip t; add chain ip t c")
 	<-first
-	var rules strings.Builder
-	for i := range 25_000 { // more than announceBuffer of notifications
-		fmt.Fprintf(&rules, "add rule ip t c ip daddr 10.%d.%d.1 tcp dport %d counter drop\n", i>>8, i&0xff, i)
-	}
-	cmd := namespace.Command(t, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules.String())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("nft: %v: %s", err, out)
-	}
+	testutil.NewThread(t, namespace.Path).Do(func() {
+		conn, err := netlink.Dial()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		for i := range 3000 { // more than announceBuffer of notifications
+			if err := conn.Commit(netlink.Request{
+				Subsystem: unix.NFNL_SUBSYS_NFTABLES, Type: unix.NFT_MSG_NEWTABLE, Family: unix.NFPROTO_IPV4,
+				Flags:      unix.NLM_F_CREATE,
+				Attributes: []netlink.Attribute{netlink.String(unix.NFTA_TABLE_NAME, fmt.Sprintf("t%d", i))},
+			}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
 	close(written)
 	select {
 	case <-lost:

@@ -106,7 +106,7 @@ var declared = []metric{
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
 	{pollingMetric, "gauge", "Seconds between the last two passes that judged the node: how late what the kernel does " +
 		"not announce may be seen; 0 before there were two.", nil},
-	{announcedMetric, "counter", "Notification datagrams received from nf_tables.", nil},
+	{announcedMetric, "counter", "Changes of nf_tables that the kernel has announced.", nil},
 	{lostMetric, "counter", "How often the kernel discarded notifications (ENOBUFS), or they could not be received.", nil},
 	{announcingMetric, "gauge", "1 while notifications of nf_tables are received.", nil},
 	{connectedMetric, "gauge", "1 while the last request for each kind of object succeeded.", nil},

@@ -118,12 +118,15 @@ const (
 	groupAddresses = 18 // BPF_PROG_TYPE_CGROUP_SOCK_ADDR
 )
 
-// cgroupHooks are the attach types of programs that see a process's connections and packets, with the type of program
-// that each takes (attach_type_to_prog_type in kernel/bpf/syscall.c).
-var cgroupHooks = []struct {
+// cgroupHook is an attach type (enum bpf_attach_type), with the type of program that it takes (attach_type_to_prog_type in
+// kernel/bpf/syscall.c).
+type cgroupHook struct {
 	name          string
 	typ, programs uint32
-}{
+}
+
+// cgroupHooks are those of programs that see a process's connections and packets.
+var cgroupHooks = []cgroupHook{
 	{"connect4", 10, groupAddresses},
 	{"connect6", 11, groupAddresses},
 	{"sendmsg4", 14, groupAddresses},
@@ -159,20 +162,14 @@ func cgroupPrograms(out *bytes.Buffer, root string) error {
 
 // hooksInUse returns which attach types can have programs: those of which any is loaded. There are hundreds of control
 // groups, and each would be asked for each attach type. Where the kernel does not tell which programs it has, all can.
-func hooksInUse() []uint32 {
+func hooksInUse() []cgroupHook {
 	loaded, err := loadedPrograms()
-	var out []uint32
-	for _, h := range cgroupHooks {
-		if err != nil || loaded[h.programs] {
-			out = append(out, h.typ)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(cgroupHooks), func(h cgroupHook) bool { return err == nil && !loaded[h.programs] })
 }
 
 // groupsBelow lists the programs of a tree of control groups, the root's first. A group that is removed meanwhile has
 // none.
-func groupsBelow(out *bytes.Buffer, root string, hooks []uint32) error {
+func groupsBelow(out *bytes.Buffer, root string, hooks []cgroupHook) error {
 	if len(hooks) == 0 {
 		return nil
 	}
@@ -215,7 +212,7 @@ func isLeaf(path string) bool {
 	return unix.Lstat(path, &st) == nil && st.Nlink == 2
 }
 
-func cgroupProgramsOf(out *bytes.Buffer, path, group string, hooks []uint32) error {
+func cgroupProgramsOf(out *bytes.Buffer, path, group string, hooks []cgroupHook) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
@@ -227,10 +224,7 @@ func cgroupProgramsOf(out *bytes.Buffer, path, group string, hooks []uint32) err
 	if strings.ContainsFunc(strings.TrimSuffix(group, " "), func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return nil // no group of kubelet's or systemd's, and no word
 	}
-	for _, h := range cgroupHooks {
-		if !slices.Contains(hooks, h.typ) {
-			continue
-		}
+	for _, h := range hooks {
 		ids, err := queryPrograms(uint32(dir.Fd()), h.typ, 0) //nolint:gosec // a small number
 		if err != nil {
 			return err

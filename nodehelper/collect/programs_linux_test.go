@@ -85,7 +85,7 @@ func TestProgramsOfControlGroups(t *testing.T) {
 			t.Errorf("%s: listed %q", h.name, got)
 		}
 		for _, other := range cgroupHooks {
-			if other.programs == h.programs && !slices.Contains(inUse, other.typ) {
+			if other.programs == h.programs && !slices.Contains(inUse, other) {
 				t.Errorf("%s: %s is not asked for", h.name, other.name)
 			}
 		}

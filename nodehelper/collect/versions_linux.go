@@ -85,7 +85,8 @@ type executable struct {
 }
 
 // of returns what ask returns for the program at a path of a root, or has returned before. An error is not remembered,
-// nor is anything where the kernel does not tell which file it is (before Linux 5.6).
+// nor what a script says, which may choose a program each time, nor anything where the kernel does not tell which file
+// it is (before Linux 5.6).
 func (v *versionsOf) of(root, path string, ask func() (string, error)) (string, error) {
 	is, known := identify(root, path)
 	v.mu.Lock()
@@ -106,8 +107,11 @@ func (v *versionsOf) of(root, path string, ask func() (string, error)) (string, 
 	return text, err
 }
 
+// elf is how an executable begins (elf(5)).
+const elf = "\x7fELF"
+
 // identify finds the file at a path, with links as they are below the root: /etc/alternatives chooses which iptables
-// that of a distribution is.
+// that of a distribution is. It is false for what is no executable of the machine's (ELF).
 func identify(root, path string) (executable, bool) {
 	dir, err := os.Open(root)
 	if err != nil {
@@ -115,14 +119,18 @@ func identify(root, path string) (executable, bool) {
 	}
 	defer dir.Close()
 	fd, err := unix.Openat2(int(dir.Fd()), strings.TrimPrefix(path, "/"), &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT,
+		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT,
 	})
 	if err != nil {
 		return executable{}, false
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	var magic [len(elf)]byte
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return executable{}, false
+	}
+	if n, err := unix.Pread(fd, magic[:], 0); err != nil || string(magic[:n]) != elf {
 		return executable{}, false
 	}
 	return executable{root, path, st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, true

@@ -10,7 +10,7 @@ import (
 )
 
 // A program is asked once, and again where its path leads to another file, or the file has another content; one that
-// fails is asked each time.
+// fails is asked each time, and so is a script.
 func TestVersionsAreAskedOnce(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
@@ -26,8 +26,9 @@ func TestVersionsAreAskedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("nft", "1")
-	write("legacy", "1")
+	write("nft", elf+"1")
+	write("legacy", elf+"1")
+	write("wrapper", "#!/bin/sh")
 	link("/nft") // of this root
 	var v versionsOf
 	asked := 0
@@ -49,8 +50,11 @@ func TestVersionsAreAskedOnce(t *testing.T) {
 	link("/legacy")
 	ask(true, "another file", "1 (legacy)", nil)
 	ask(false, "the same", "1 (legacy)", nil)
-	write("legacy", "two")
+	write("legacy", elf+"two")
 	ask(true, "another content", "2 (legacy)", nil)
+	link("/wrapper")
+	ask(true, "a script", "1 (nf_tables)", nil)
+	ask(true, "a script may choose another one", "1 (legacy)", nil)
 	link("/nothing")
 	ask(true, "no file", "", nil)
 	ask(true, "still none", "", nil)

@@ -56,8 +56,8 @@ const (
 	// DefaultShare leaves room for what may be saved up and used in advance, and for a pass over all paths that exceeds
 	// both: on a node of 5,000 Services less than 2 % in ten minutes (make bench-agent).
 	DefaultShare = 0.014
-	DefaultFull = 10 * time.Minute
-	DefaultPoll = 10 * time.Second
+	DefaultFull  = 10 * time.Minute
+	DefaultPoll  = 10 * time.Second
 )
 
 // What begins a pass, as the metrics name it.
@@ -93,6 +93,7 @@ type Agent struct {
 	read    time.Time     // when the node was last read for a pass that judged it; zero: never
 	next    time.Time     // when the next one is due
 	polled  bool          // the kernel does not announce all changes
+	partial int           // how many passes up to it have not read all files
 	grace   time.Duration // that kube-proxy was given
 	memory  judge.Memory
 	anewAt  time.Time // when the next pass is due that judges everything; zero: at once
@@ -245,7 +246,7 @@ func (a *Agent) pass(ctx context.Context, reason string) {
 		a.budget.pass(now, used, a.times())
 	}
 	a.metrics.cpu.Add((used - before).Seconds())
-	a.next = now.Add(jittered(a.Full))
+	a.next = now.Add(a.untilNext())
 	a.showState()
 	switch {
 	case ctx.Err() != nil:
@@ -287,6 +288,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	if err != nil {
 		return err
 	}
+	a.noteUnread(state)
 	connected := a.objects.connected()
 	if !at.Before(a.anewAt) {
 		a.memory.Forget()

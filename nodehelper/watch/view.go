@@ -7,7 +7,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // countedVerdict is the verdict of a path by what counts: a path with a warning that counts and an error that does not
@@ -76,10 +75,6 @@ func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
 			v.synced = x.Synced
 		}
 	}
-	for _, f := range state.UnreadFiles() {
-		if f != snapshot.ConntrackFile { // which nobody has tried to read
-			v.unread++
-		}
-	}
+	v.unread = len(unreadFiles(state))
 	return v
 }

@@ -26,6 +26,9 @@ type neighbourKey struct {
 	ip  netip.Addr
 }
 
+// macKey is a link-layer address on an interface, in lower case.
+type macKey struct{ dev, mac string }
+
 // ipNeighbour is an entry as ip -j neigh prints it.
 type ipNeighbour struct {
 	Dst   string   `json:"dst"`
@@ -74,11 +77,16 @@ func (n *Network) readNeighbours(data []byte) error {
 		e.Failed = is("FAILED") || is("INCOMPLETE")
 		all[neighbourKey{x.Dev, ip}] = e
 	}
-	n.neighbours, n.foundAt = all, map[netip.Addr][]string{}
+	n.neighbours, n.foundAt, n.foundAs = all, map[netip.Addr][]string{}, map[macKey][]netip.Addr{}
 	for key, e := range all {
 		if e.MAC != "" && !e.Static && !e.Failed {
 			n.foundAt[key.ip] = append(n.foundAt[key.ip], key.dev)
+			as := macKey{key.dev, strings.ToLower(e.MAC)}
+			n.foundAs[as] = append(n.foundAs[as], key.ip)
 		}
+	}
+	for _, list := range n.foundAs {
+		slices.SortFunc(list, netip.Addr.Compare)
 	}
 	return nil
 }
@@ -93,15 +101,10 @@ func (n *Network) Neighbour(dev string, hop netip.Addr) (e Neighbour, ok bool) {
 	return e, ok
 }
 
-// Neighbours returns the addresses on an interface that the kernel has found to have a MAC, by asking, in no order.
+// Neighbours returns the addresses on an interface that the kernel has found to have a MAC, by asking, in ascending
+// order.
 func (n *Network) Neighbours(dev, mac string) []netip.Addr {
-	var out []netip.Addr
-	for key, e := range n.neighbours {
-		if key.dev == dev && !e.Static && !e.Failed && strings.EqualFold(e.MAC, mac) {
-			out = append(out, key.ip)
-		}
-	}
-	return out
+	return n.foundAs[macKey{dev, strings.ToLower(mac)}]
 }
 
 // Behind returns the interface for pods only that an address is behind: where the kernel has found it, by asking for it

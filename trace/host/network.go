@@ -34,6 +34,7 @@ type Network struct {
 	neighbours  map[neighbourKey]Neighbour // nil where not collected
 	proxied     map[neighbourKey]bool      // for which the node answers; nil where not collected
 	foundAt     map[netip.Addr][]string    // of them those that the kernel has found: their interfaces, by address
+	foundAs     map[macKey][]netip.Addr    // … and their addresses, by link-layer address
 	fdb         map[string][]Forwarding    // by interface; nil where not collected
 	learned     map[string][]learned       // by bridge, likewise
 	fixed       map[string][]learned       // of them those that are sticky, likewise

@@ -67,15 +67,18 @@ func (n *Network) MainGateway(a netip.Addr) bool {
 	return a.IsValid() && n.family(a).tables[tableMain].defaultBy(a)
 }
 
+// everyAddress are the prefixes of default routes; a table has those of one family.
+var everyAddress = [...]netip.Prefix{
+	netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
+}
+
 // defaultBy tells whether a default route of a table leads to a gateway.
 func (t *table) defaultBy(gateway netip.Addr) bool {
 	if t == nil {
 		return false
 	}
-	for p, es := range t.at {
-		if p.Bits() > 0 {
-			continue
-		}
+	for _, all := range everyAddress {
+		es := t.at[all]
 		for i := range es {
 			if slices.ContainsFunc(es[i].hops, func(h Hop) bool { return h.Gateway == gateway }) {
 				return true

@@ -308,11 +308,13 @@ func (p *pathCase) otherNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	if !ok || e.MAC == "" || e.Failed || p.setByHand(h.dev, &e) || !p.net.Resolves(h.dev) {
 		return nil
 	}
-	d := &doubt{
-		evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s", h.ip, h.dev, e.MAC, e.State),
-		look: []report.Command{
-			p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev),
-		},
+	because := func(text string) *doubt {
+		return &doubt{
+			evidence: fmt.Sprintf("ip neigh: %s dev %s lladdr %s %s; %s", h.ip, h.dev, e.MAC, e.State, text),
+			look: []report.Command{
+				p.onNode("to have the kernel ask for it", "ip", "neigh", "del", h.ip.String(), "dev", h.dev),
+			},
+		}
 	}
 	only := p.net.PodsOnly(h.dev, h.ip.Is4())
 	twin := p.twin(h, e.MAC)
@@ -320,22 +322,19 @@ func (p *pathCase) otherNeighbour(h hop, end *netfilter.Outcome) *doubt {
 		p.peers.want(o)
 	}
 	if c, text := p.claimed(h, e.MAC); c == denied && !only {
-		d.evidence += "; " + text
-		return d
+		return because(text)
 	}
 	if twin.ip.IsValid() {
 		o, _ := p.holderOf(twin.ip)
 		p.peers.want(o)
 		if c, text := p.claimed(twin, e.MAC); c == agreed {
-			d.evidence += "; " + text
-			return d
+			return because(text)
 		}
 	}
 	pod := p.cluster.podNames[h.ip]
 	for _, a := range p.net.Neighbours(h.dev, e.MAC) {
 		if other := p.cluster.podNames[a]; only && pod != "" && other != "" && other != pod {
-			d.evidence += "; the pod " + other + " has the same: " + a.String()
-			return d
+			return because("the pod " + other + " has the same: " + a.String())
 		}
 	}
 	return nil

@@ -136,12 +136,12 @@ func (p *pathCase) blockedAt(h hop, end *netfilter.Outcome) *blocked {
 	}
 	for i, r := range p.asks(h, valid) {
 		x := p.passes(r)
+		if x.Lost == nil && (len(x.Unsure) == 0 || valid) {
+			continue // an entry shows that it was found
+		}
 		b := &blocked{evidence: say(p.entry(h, &e, has))}
 		what := netfilter.ResolutionName(h.ip, i == 1)
-		switch {
-		case x.Lost == nil && (len(x.Unsure) == 0 || valid):
-			continue // an entry shows that it was found
-		case x.Lost == nil:
+		if x.Lost == nil {
 			u := &x.Unsure[0]
 			b.where = u.Where
 			b.message = "whether " + what + " gets through is not known: " + u.Why

@@ -40,8 +40,8 @@ type Options struct {
 	// Tracked returns the counters of connection tracking since the node's start; nil where there are none. It may be nil
 	// itself.
 	Tracked func() *snapshot.Tracked
-	// Share is how much of one processor the agent may take on average, over a minute; three times that where rules are on
-	// the node whose changes the kernel does not announce.
+	// Share is how much of one processor the agent may take on average, over a minute; three times that where kube-proxy's
+	// rules are those of iptables, or of IPVS.
 	Share float64
 	// Full is the time from one pass to the next where nothing changes; a tenth of it more or less, by chance.
 	Full time.Duration
@@ -93,6 +93,7 @@ type Agent struct {
 	read    time.Time     // when the node was last read for a pass that judged it; zero: never
 	next    time.Time     // when the next one is due
 	polled  bool          // the kernel does not announce all changes
+	listed  bool          // the rules are those of iptables
 	partial int           // how many passes up to it have not read all files
 	grace   time.Duration // that kube-proxy was given
 	memory  judge.Memory
@@ -311,6 +312,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.grace = graceOf(state.Config, &state.Proxy, connected)
 	a.settler.pass(at, subjectsOf(&got), a.objects.lastChange, a.grace)
 	a.polled = a.isPolled(&got)
+	a.listed = got.Mode != nil && got.Mode.Actual == kubeproxy.IPTables
 	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
 	v.pending = a.latency.oldest()

@@ -36,7 +36,7 @@ func (b *budget) begin(now time.Time, used time.Duration) {
 func (b *budget) of(d time.Duration) time.Duration { return time.Duration(b.share * float64(d)) }
 
 // besides takes what was used since the last call of any method besides passes. used is the process's time, times how
-// many times the share it may use: see [polledTimes].
+// many times the share it may use: see [dearTimes].
 func (b *budget) besides(now time.Time, used time.Duration, times int) {
 	if b.at.IsZero() {
 		return
@@ -72,14 +72,15 @@ func (b *budget) wait(found bool) time.Duration {
 	return time.Duration(float64(-left) / b.share)
 }
 
-// polledTimes is how many times the share the agent may take where rules are polled: the next pass is due in ten
-// seconds, whether something has changed or not.
-const polledTimes = 3
+// dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so that
+// the next pass is due in ten seconds whether something has changed or not, and where they are those of iptables, which a
+// program has to list as text.
+const dearTimes = 3
 
 // times is how many times the share the agent may use.
 func (a *Agent) times() int {
-	if a.polled {
-		return polledTimes
+	if a.polled || a.listed {
+		return dearTimes
 	}
 	return 1
 }

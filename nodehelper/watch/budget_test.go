@@ -36,7 +36,7 @@ func TestBudget(t *testing.T) {
 	if w := b.wait(false); w != 0 || b.left != 6*time.Second {
 		t.Errorf("%v are saved up", b.left)
 	}
-	b.pass(after(10_000), 31*time.Second, polledTimes) // of whose 12 s a third counts
+	b.pass(after(10_000), 31*time.Second, dearTimes) // of whose 12 s a third counts
 	if b.left != 2*time.Second {
 		t.Errorf("where rules are polled, %v are left", b.left)
 	}

@@ -42,6 +42,21 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// Where the rules have to be polled, or listed by a program, a pass may take more.
+func TestTheShareOfEachMode(t *testing.T) {
+	for name, want := range map[string]int{
+		"nftables": 1, "iptables": dearTimes, "iptables-legacy": dearTimes, "ipvs": dearTimes,
+	} {
+		c := capture(t, name, "node1")
+		a := c.agent(t)
+		a.announces(true)
+		look(t, a, 0)
+		if got := a.times(); got != want {
+			t.Errorf("%s: %d times the share, want %d", name, got, want)
+		}
+	}
+}
+
 // Where something was found the next pass is made though the share is used up, but not any number of them.
 func TestBudgetInAdvance(t *testing.T) {
 	b := &budget{share: 0.1}

@@ -85,6 +85,9 @@ func (n *Network) readNeighbours(data []byte) error {
 			n.foundAs[as] = append(n.foundAs[as], key.ip)
 		}
 	}
+	for _, list := range n.foundAt {
+		slices.Sort(list)
+	}
 	for _, list := range n.foundAs {
 		slices.SortFunc(list, netip.Addr.Compare)
 	}

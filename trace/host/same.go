@@ -10,8 +10,13 @@ import (
 // conntrackCount counts the kernel's connections. It differs at each reading, and decides no packet.
 const conntrackCount = "net/netfilter/nf_conntrack_count"
 
-// Same tells whether two readings of a node's network are equal in all that packets go by: all but the time and the
-// number of connections.
+// found are the states of a neighbour whose link-layer address the kernel uses (NUD_VALID in
+// include/net/neighbour.h), but for PROBE, in which nobody has answered so far. An entry goes from one to the other by
+// the minute, and packets to it the same way.
+var found = map[string]bool{"REACHABLE": true, "STALE": true, "DELAY": true}
+
+// Same tells whether two readings of a node's network are equal in all that packets go by: all but the time, the
+// number of connections, and how long ago a neighbour has answered.
 func (n *Network) Same(o *Network) bool {
 	a, b := *n, *o
 	for _, x := range []*Network{&a, &b} {
@@ -19,6 +24,13 @@ func (n *Network) Same(o *Network) bool {
 		if _, ok := x.sysctl[conntrackCount]; ok {
 			x.sysctl = maps.Clone(x.sysctl)
 			x.sysctl[conntrackCount] = ""
+		}
+		x.neighbours = maps.Clone(x.neighbours)
+		for key, e := range x.neighbours {
+			if found[e.State] {
+				e.State = ""
+				x.neighbours[key] = e
+			}
 		}
 	}
 	return reflect.DeepEqual(&a, &b)

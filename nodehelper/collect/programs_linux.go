@@ -118,8 +118,8 @@ const (
 	groupAddresses = 18 // BPF_PROG_TYPE_CGROUP_SOCK_ADDR
 )
 
-// cgroupHook is an attach type (enum bpf_attach_type), with the type of program that it takes (attach_type_to_prog_type in
-// kernel/bpf/syscall.c).
+// cgroupHook is an attach type (enum bpf_attach_type), with the type of program that it takes
+// (attach_type_to_prog_type in kernel/bpf/syscall.c).
 type cgroupHook struct {
 	name          string
 	typ, programs uint32
@@ -164,7 +164,9 @@ func cgroupPrograms(out *bytes.Buffer, root string) error {
 // groups, and each would be asked for each attach type. Where the kernel does not tell which programs it has, all can.
 func hooksInUse() []cgroupHook {
 	loaded, err := loadedPrograms()
-	return slices.DeleteFunc(slices.Clone(cgroupHooks), func(h cgroupHook) bool { return err == nil && !loaded[h.programs] })
+	return slices.DeleteFunc(slices.Clone(cgroupHooks), func(h cgroupHook) bool {
+		return err == nil && !loaded[h.programs]
+	})
 }
 
 // groupsBelow lists the programs of a tree of control groups, the root's first. A group that is removed meanwhile has

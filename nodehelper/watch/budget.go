@@ -72,9 +72,9 @@ func (b *budget) wait(found bool) time.Duration {
 	return time.Duration(float64(-left) / b.share)
 }
 
-// dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so that
-// the next pass is due in ten seconds whether something has changed or not, and where they are those of iptables, which a
-// program has to list as text.
+// dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so
+// that the next pass is due in ten seconds whether something has changed or not, and where they are those of iptables,
+// which a program has to list as text.
 const dearTimes = 3
 
 // times is how many times the share the agent may use.

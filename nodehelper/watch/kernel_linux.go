@@ -29,8 +29,8 @@ const (
 )
 
 // listen receives the notifications of nf_tables in this process's network namespace until the context ends. heard is
-// called for each change of the rules, with lost where the kernel has discarded some notifications; failed for an error,
-// after which it begins anew.
+// called for each change of the rules, with lost where the kernel has discarded some notifications; failed for an
+// error, after which it begins anew.
 func listen(ctx context.Context, works func(bool), heard func(lost bool), failed func(error)) {
 	for again := false; ctx.Err() == nil; again = true {
 		err := receive(ctx, func(on bool) {

@@ -19,9 +19,9 @@ type ports struct {
 
 // printRules adds the rules of a chain of iptables. Two rules next to each other of which no packet can match both may
 // come in either order: kube-proxy writes KUBE-SERVICES anew at each sync, in an order that Go chooses at random
-// (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules with a port, each is added with those
-// before it that a packet may match as well, and where it is among others does not count. Any other rule stays where it
-// is among them.
+// (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules with a port, each is added with
+// those before it that a packet may match as well, and where it is among others does not count. Any other rule stays
+// where it is among them.
 func (c *Chain) printRules(p *digest.Digest) {
 	rule := digest.New()
 	before := map[ports]digest.Sum{}

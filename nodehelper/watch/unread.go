@@ -47,12 +47,7 @@ func (a *Agent) noteUnread(s *nodestate.State) {
 func (a *Agent) untilNext() time.Duration {
 	pause := a.Full
 	if a.partial > 0 {
-		pause = failurePause
-		for range a.partial - 1 {
-			if pause *= 2; pause >= a.Full {
-				break
-			}
-		}
+		pause = failurePause << min(a.partial-1, 10)
 	}
 	return jittered(min(pause, a.Full))
 }

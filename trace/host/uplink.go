@@ -68,9 +68,7 @@ func (n *Network) MainGateway(a netip.Addr) bool {
 }
 
 // everyAddress are the prefixes of default routes; a table has those of one family.
-var everyAddress = [...]netip.Prefix{
-	netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
-}
+var everyAddress = [...]netip.Prefix{netip.PrefixFrom(anyAddr(true), 0), netip.PrefixFrom(anyAddr(false), 0)}
 
 // defaultBy tells whether a default route of a table leads to a gateway.
 func (t *table) defaultBy(gateway netip.Addr) bool {

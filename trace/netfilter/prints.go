@@ -167,7 +167,7 @@ func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[st
 		}
 	}
 	p.Number(len(c.Rules))
-	if b := c.Table.Backend; sets == nil && (b == BackendNFT || b == BackendLegacy) {
+	if sets == nil && c.mayBeReordered() {
 		c.printRules(p)
 		return nil
 	}

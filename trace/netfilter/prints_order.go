@@ -17,6 +17,21 @@ type ports struct {
 	port  uint16
 }
 
+// mayBeReordered tells whether there may be rules for printRules to bring into order: most chains have one endpoint, or
+// a few, and none.
+func (c *Chain) mayBeReordered() bool {
+	if b := c.Table.Backend; b != BackendNFT && b != BackendLegacy {
+		return false
+	}
+	n := 0
+	for _, r := range c.Rules {
+		if r.Key.DstPort != 0 {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // printRules adds the rules of a chain of iptables. Two rules next to each other of which no packet can match both may
 // come in either order: kube-proxy writes KUBE-SERVICES anew at each sync, in an order that Go chooses at random
 // (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules with a port, each is added with

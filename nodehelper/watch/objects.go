@@ -297,10 +297,12 @@ func unversioned(object any) any {
 	return object
 }
 
-// sameNode tells whether two versions of a Node are the same to a proxy.
+// sameNode tells whether two versions of a Node are the same to a proxy, and to those that judge it, who go by the
+// kernel's version.
 func sameNode(a, b *corev1.Node) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status.Addresses, b.Status.Addresses)
+		equality.Semantic.DeepEqual(a.Spec, b.Spec) && equality.Semantic.DeepEqual(a.Status.Addresses, b.Status.Addresses) &&
+		equality.Semantic.DeepEqual(a.Status.NodeInfo, b.Status.NodeInfo)
 }
 
 // lean removes from an object what judging needs none of, before it is kept.

@@ -12,7 +12,8 @@ const conntrackCount = "net/netfilter/nf_conntrack_count"
 
 // found are the states of a neighbour whose link-layer address the kernel uses (NUD_VALID in
 // include/net/neighbour.h), but for PROBE, in which nobody has answered so far. An entry goes from one to the other by
-// the minute, and packets to it the same way. Behind a bridge that filters VLANs it counts that one has just answered.
+// the minute, and packets to it the same way. That one has just answered counts behind a bridge that filters VLANs, and
+// where somebody has set the port at which a bridge finds it.
 var found = map[string]bool{"REACHABLE": true, "STALE": true, "DELAY": true}
 
 // Same tells whether two readings of a node's network are equal in all that packets go by: all but the time, the
@@ -27,7 +28,7 @@ func (n *Network) Same(o *Network) bool {
 		}
 		x.neighbours = maps.Clone(x.neighbours)
 		for key, e := range x.neighbours {
-			if found[e.State] && x.VLANBridge(key.dev) == "" {
+			if found[e.State] && x.VLANBridge(key.dev) == "" && x.SetAt(key.dev, e.MAC) == "" {
 				e.State = ""
 				x.neighbours[key] = e
 			}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -106,15 +108,27 @@ func (s *shared) sameObjects(o *shared) bool {
 		return true
 	}
 	ownKnown := s.beside.Host.KnowsAddresses(true) && s.beside.Host.KnowsAddresses(false)
-	return sameAll(a.Services, b.Services) && sameAll(a.Nodes, b.Nodes) && sameAll(a.Pods, b.Pods) &&
-		sameAll(a.ConfigMaps, b.ConfigMaps) && reflect.DeepEqual(a.mirrors, b.mirrors) &&
+	return sameAll(a.Services, b.Services) && sameAll(a.Nodes, b.Nodes) &&
+		sameAll(a.Pods, b.Pods) && sameAll(a.ConfigMaps, b.ConfigMaps) && reflect.DeepEqual(a.mirrors, b.mirrors) &&
 		slices.Equal(a.Missing, b.Missing) && reflect.DeepEqual(a.Unread, b.Unread) &&
 		(ownKnown || a.endpoints.Equal(b.endpoints))
 }
 
-// sameAll tells whether two lists have the same objects in the same order.
-func sameAll[T any](a, b []*T) bool {
-	return slices.EqualFunc(a, b, func(x, y *T) bool { return x == y || reflect.DeepEqual(x, y) })
+// sameAll tells whether two lists have the same objects in the same order, of whatever version: a Node has another one
+// with each heartbeat.
+func sameAll[T any, P interface {
+	*T
+	metav1.Object
+}](a, b []*T) bool {
+	return slices.EqualFunc(a, b, func(x, y *T) bool {
+		if x == y {
+			return true
+		}
+		p, q := *x, *y
+		P(&p).SetResourceVersion("")
+		P(&q).SetResourceVersion("")
+		return reflect.DeepEqual(&p, &q)
+	})
 }
 
 // moved compares what all paths share with what they share now, and says what became of each chain; ok is false where
@@ -193,7 +207,7 @@ func (r *recall) match(n *node, job *pathJob, d *digest.Digest) bool {
 		return false
 	}
 	want := n.exp.Path(job.frontend, job.from.Origin)
-	if digestOf(d, &want) != was.want || r.touches(job, &want) {
+	if n.digestOf(d, &want) != was.want || r.touches(job, &want) {
 		return false
 	}
 	was.chains = chains
@@ -219,14 +233,14 @@ func (r *recall) keep(name pathName, x remembered) {
 // judged notes a path that was judged.
 func (r *recall) judged(w *worker, job *pathJob, out *judged) {
 	if r == nil || out.Verdict != report.Match || len(out.Findings) > 0 || out.Observed != nil || w.watched ||
-		w.wanted.Unsure != "" {
+		w.asked || w.wanted.Unsure != "" {
 		return
 	}
 	chains := w.trail.Met()
 	if len(chains) == 0 {
 		return
 	}
-	r.keep(job.name(), remembered{digestOf(w.digest, &w.wanted), slices.Clone(chains)})
+	r.keep(job.name(), remembered{w.digestOf(w.digest, &w.wanted), slices.Clone(chains)})
 }
 
 // end leaves what the next judgement may take over.
@@ -252,9 +266,11 @@ func (m *Memory) count(workers []*worker) {
 
 func (j *pathJob) name() pathName { return pathName{j.frontend, j.from.Origin, j.from.quiet} }
 
-// digestOf is the digest of all that is expected of a path.
-func digestOf(d *digest.Digest, p *expect.Path) digest.Sum {
+// digestOf is the digest of all that is expected of a path, and of which of its addresses are on the node, as far as
+// EndpointSlices of whatever Service tell it.
+func (n *node) digestOf(d *digest.Digest, p *expect.Path) digest.Sum {
 	d.Reset()
+	d.Flag(p.Origin.Address.IsValid() && n.local(p.Origin.Address))
 	for _, text := range []string{string(p.Action), string(p.Masquerade), p.Reason, p.Why, p.Unsure, p.OneOf} {
 		d.Text(text)
 	}
@@ -273,6 +289,7 @@ func digestOf(d *digest.Digest, p *expect.Path) digest.Sum {
 		d.Flag(e.Address.Addr().Is4())
 		d.Text(e.Address.Addr().Zone())
 		d.Number(int(e.Address.Port()))
+		d.Flag(n.local(e.Address.Addr()))
 		d.Text(e.Node)
 		d.Text(e.Pod)
 		d.Text(e.Zone)

@@ -280,7 +280,7 @@ func (p *pathCase) staticNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	}
 	o, held := p.holderOf(h.ip)
 	if held {
-		p.peers.want(o)
+		p.askFor(o)
 	}
 	c, text := p.claimed(h, e.MAC)
 	if c == agreed || c == denied && end.Certain && slices.Contains(p.hops(&p.want.Origin, end), h) {
@@ -319,14 +319,14 @@ func (p *pathCase) otherNeighbour(h hop, end *netfilter.Outcome) *doubt {
 	only := p.net.PodsOnly(h.dev, h.ip.Is4())
 	twin := p.twin(h, e.MAC)
 	if o, ok := p.holderOf(h.ip); ok && (twin.ip.IsValid() || e.State == "PROBE" || p.unansweredBy(end)) {
-		p.peers.want(o)
+		p.askFor(o)
 	}
 	if c, text := p.claimed(h, e.MAC); c == denied && !only {
 		return because(text)
 	}
 	if twin.ip.IsValid() {
 		o, _ := p.holderOf(twin.ip)
-		p.peers.want(o)
+		p.askFor(o)
 		if c, text := p.claimed(twin, e.MAC); c == agreed {
 			return because(text)
 		}

@@ -26,6 +26,7 @@ type worker struct {
 	walker    *netfilter.Walker
 	detectors []*detector // of paths
 	watched   bool        // the packet of the last path came to rules that tell pods apart
+	asked     bool        // what another Node says decides over the last path
 	wanted    expect.Path // what was expected of the last path, before it was judged
 	// last is the last path, and want what was expected of it: the next one takes their memory.
 	last pathCase
@@ -151,7 +152,7 @@ func (p *pathCase) settle() { p.settled = true }
 // path judges one frontend from one origin.
 func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
 	w.want = w.exp.Path(f, o)
-	w.watched, w.wanted = false, w.want
+	w.watched, w.asked, w.wanted = false, false, w.want
 	p := &w.last
 	*p = pathCase{worker: w, svc: svc, want: &w.want}
 	if why := w.blind(svc, f, o); why != "" {

@@ -79,6 +79,12 @@ func (p *peers) want(o Owner) {
 	}
 }
 
+// askFor wants what an owner says, for the path under judgement.
+func (w *worker) askFor(o Owner) {
+	w.asked = true
+	w.peers.want(o)
+}
+
 func (p *peers) load(o Owner) *peer {
 	if p.read == nil {
 		return &peer{}

@@ -46,9 +46,11 @@ func (rs *Ruleset) Prints() *Prints {
 		frame.Text(t.Name)
 		frame.Text(t.Holes)
 		sets := setPrints(t, p)
-		apart := map[string]bool{} // sets of loops, if there are any
+		apart := map[string]string{} // sets of loops, if there are any, with their declarations
 		for _, s := range t.Sets {
-			apart[s.Name()] = s.Unread() == "" && !s.Expires()
+			if s.Unread() == "" && !s.Expires() {
+				apart[s.Name()] = s.Declaration()
+			}
 		}
 		for _, c := range t.Chains {
 			p.Reset()
@@ -109,7 +111,7 @@ func setPrints(t *Table, p *digest.Digest) map[string]digest.Sum {
 	out := make(map[string]digest.Sum, len(t.Sets))
 	for _, s := range t.Sets {
 		p.Reset()
-		p.Flag(s.Expires())
+		p.Text(s.Declaration())
 		p.Text(s.Unread())
 		s.Texts(p.Text)
 		out[s.Name()] = p.Sum()
@@ -152,7 +154,7 @@ func (l loops) touched(later loops) (addresses map[netip.Addr]bool, ok bool) {
 
 // print adds all that decides what a chain does: its texts, and the sets and maps that these name, but for those of
 // loops that are in apart, which it returns.
-func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[string]bool) (looped []string) {
+func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[string]string) (looped []string) {
 	p.Text(c.Unread)
 	p.Flag(c.Base != nil)
 	if b := c.Base; b != nil {
@@ -187,7 +189,9 @@ func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[st
 				end = len(after)
 			}
 			name := after[:end]
-			if apart[name] && len(rest) == len(r.Text) && looksUpLoops.MatchString(before) {
+			if declaration := apart[name]; declaration != "" && len(rest) == len(r.Text) &&
+				looksUpLoops.MatchString(before) {
+				p.Text(declaration)
 				looped = append(looped, name)
 			} else {
 				p.Add(sets[name]) // zero of what is no set ("@th,16,16")

@@ -5,6 +5,7 @@ package netfilter
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 )
@@ -20,21 +21,33 @@ type ports struct {
 // mayBeReordered tells whether there may be rules for printRules to bring into order: most chains have one endpoint, or
 // a few, and none.
 func (c *Chain) mayBeReordered() bool {
-	if b := c.Table.Backend; b != BackendNFT && b != BackendLegacy {
+	if b := c.Table.Backend; c.Base != nil || b != BackendNFT && b != BackendLegacy {
 		return false
 	}
 	n := 0
 	for _, r := range c.Rules {
-		if r.Key.DstPort != 0 {
+		if r.mayBeMoved() {
 			n++
 		}
 	}
 	return n > 1
 }
 
+// lastTargets are targets behind which a packet comes to no other rule of the chain.
+var lastTargets = map[string]bool{"ACCEPT": true, "DROP": true, "REJECT": true, "RETURN": true, "DNAT": true, "REDIRECT": true}
+
+// mayBeMoved tells whether a rule is for a single port, and neither leaves anything to the rules behind it that these
+// may go by, nor goes by what those before it leave. Of answers, the walk knows no port, and tries such rules in turn.
+func (r *Rule) mayBeMoved() bool {
+	if r.Key.DstPort == 0 || strings.Contains(r.Text, "mark --mark ") {
+		return false
+	}
+	return lastTargets[r.Target] || slices.ContainsFunc(r.Ops, func(o Op) bool { _, leads := o.(Jumper); return leads })
+}
+
 // printRules adds the rules of a chain of iptables. Two rules next to each other of which no packet can match both may
 // come in either order: kube-proxy writes KUBE-SERVICES anew at each sync, in an order that Go chooses at random
-// (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules with a port, each is added with
+// (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules that may be moved, each is added with
 // those before it that a packet may match as well, and where it is among others does not count. Any other rule stays
 // where it is among them.
 func (c *Chain) printRules(p *digest.Digest) {
@@ -51,7 +64,7 @@ func (c *Chain) printRules(p *digest.Digest) {
 		clear(before)
 	}
 	for _, r := range c.Rules {
-		if r.Key.DstPort == 0 {
+		if !r.mayBeMoved() {
 			end()
 			p.Number(r.Num)
 			r.print(p)

@@ -17,6 +17,7 @@ func TestRulesInAnotherOrder(t *testing.T) {
 		"a:443": {Dst: a, Proto: 6, DstPort: 443}, "a:80 of UDP": {Dst: a, Proto: 17, DstPort: 80},
 		"b:80": {Dst: b, Proto: 6, DstPort: 80}, "all:80": {Proto: 6, DstPort: 80}, "all:443": {Proto: 6, DstPort: 443},
 		"from b, a:80": {Src: b, Dst: a, Proto: 6, DstPort: 80}, "a": {Dst: a}, "all": {},
+		"marks a:80": {Dst: a, Proto: 6, DstPort: 80}, "-m mark --mark 0x1 b:80": {Dst: b, Proto: 6, DstPort: 80},
 	}
 	for _, tt := range []struct {
 		before, after string // of one chain
@@ -40,6 +41,8 @@ func TestRulesInAnotherOrder(t *testing.T) {
 		{"a:80 one; b:80; all", "b:80; a:80 one; all", BackendLegacy, true},
 		{"a:80 one; b:80; all", "b:80; all; a:80 one", BackendLegacy, false},
 		{"a:80 one; all; all", "all; a:80 one; all", BackendLegacy, false},
+		{"marks a:80; b:80", "b:80; marks a:80", BackendLegacy, false},
+		{"a:80 one; -m mark --mark 0x1 b:80", "-m mark --mark 0x1 b:80; a:80 one", BackendLegacy, false},
 		{"a:80 one; b:80", "a:80 one", BackendLegacy, false},
 		{"a:80 one; b:80", "a:80 one; b:80; b:80", BackendLegacy, false},
 		{"a:80 one; b:80", "a:80 one; a:443", BackendLegacy, false},
@@ -51,7 +54,11 @@ func TestRulesInAnotherOrder(t *testing.T) {
 				if !ok {
 					t.Fatalf("there is no rule %q", name)
 				}
-				chain.Rules = append(chain.Rules, &Rule{Num: i + 1, Text: name, Key: key})
+				target := "ACCEPT"
+				if strings.HasPrefix(name, "marks") {
+					target = "MARK"
+				}
+				chain.Rules = append(chain.Rules, &Rule{Num: i + 1, Text: name, Key: key, Target: target})
 			}
 			table := &Table{Backend: tt.backend, Name: "nat", Chains: []*Chain{chain}}
 			rules := &Ruleset{Tables: []*Table{table}}

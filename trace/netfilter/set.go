@@ -12,6 +12,9 @@ type Set interface {
 	Each(f func(SetElement))
 	// Texts calls f with the text of every element, of a map with what it has for it, in the order of the dump.
 	Texts(f func(text string))
+	// Declaration writes what a set is, beside its elements, that decides what looking up in it and adding to it do: its
+	// types, its timeout, how many elements it may have, and the statements that stand on it.
+	Declaration() string
 	// Expires tells whether elements are removed after a time: then the set is a memory of packets.
 	Expires() bool
 	// Unread says why not all elements are known; "" where they are.

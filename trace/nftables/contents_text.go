@@ -12,6 +12,30 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
+// Declaration implements [netfilter.Set]. How many elements there are counts where they are not known one by one.
+func (c contents) Declaration() string {
+	var b strings.Builder
+	for i, list := range [][]*datatype{c.fields, c.data} {
+		if i > 0 {
+			b.WriteString(" :")
+		}
+		for _, t := range list {
+			b.WriteString(" " + t.name)
+		}
+	}
+	fmt.Fprintf(&b, " timeout %ds size %d", c.seconds, c.size)
+	if c.unread != "" {
+		fmt.Fprintf(&b, " of them %d", c.count)
+	}
+	if c.timed {
+		b.WriteString(" of a time")
+	}
+	if c.added.text != "" {
+		b.WriteString(" added with " + c.added.text)
+	}
+	return b.String()
+}
+
 // Expires implements [netfilter.Set].
 func (c contents) Expires() bool { return c.seconds > 0 }
 
@@ -79,6 +103,11 @@ func (t *datatype) span(lo, hi word) string {
 				return t.word(lo) + "/" + strconv.Itoa(bits)
 			}
 		}
+	case t == typeIfname || t == typeIface:
+		if name := interfaceName(lo); hi == nameWord(name, 0xff) {
+			return escaped(name) + "*"
+		}
+		return hexadecimal(lo) + "-" + hexadecimal(hi)
 	}
 	return t.word(lo) + "-" + t.word(hi)
 }
@@ -100,13 +129,25 @@ func (t *datatype) word(w word) string {
 	case typePort:
 		return strconv.FormatUint(w.lo, 10)
 	case typeIfname, typeIface:
-		var name [nameLength]byte
-		binary.BigEndian.PutUint64(name[:8], w.hi)
-		binary.BigEndian.PutUint64(name[8:], w.lo)
-		return string(bytes.TrimRight(name[:], "\x00\xff"))
+		return escaped(interfaceName(w))
 	}
+	return hexadecimal(w)
+}
+
+func hexadecimal(w word) string {
 	if w.hi != 0 {
 		return fmt.Sprintf("0x%x%016x", w.hi, w.lo)
 	}
 	return fmt.Sprintf("0x%x", w.lo)
 }
+
+// interfaceName is a value without the zeros that it ends in.
+func interfaceName(w word) string {
+	var name [nameLength]byte
+	binary.BigEndian.PutUint64(name[:8], w.hi)
+	binary.BigEndian.PutUint64(name[8:], w.lo)
+	return string(bytes.TrimRight(name[:], "\x00"))
+}
+
+// escaped writes a name so that it does not pass for a prefix: nft has "*" at its end for that.
+func escaped(name string) string { return strings.ReplaceAll(name, "*", `\*`) }

@@ -16,7 +16,8 @@ func TestTexts(t *testing.T) {
 			"elem": [{"prefix": {"addr": "10.0.0.0", "len": 8}}, {"range": ["192.0.2.1", "192.0.2.9"]}, "198.51.100.7"]}},
 		{"set": {"family": "ip", "table": "t", "name": "many", "type": ["ipv4_addr", "inet_proto", "inet_service"],
 			"handle": 4, "elem": [{"concat": ["10.0.0.1", "tcp", 80]}, {"concat": ["10.0.0.1", "udp", 53]}]}},
-		{"set": {"family": "ip", "table": "t", "name": "devs", "type": "ifname", "handle": 5, "elem": ["eth0"]}},
+		{"set": {"family": "ip", "table": "t", "name": "devs", "type": "ifname", "handle": 5, "flags": ["interval"],
+			"elem": ["eth0", "cni-cni", "cni*", "veth\\\\*"]}},
 		{"set": {"family": "ip", "table": "t", "name": "marks", "type": "mark", "handle": 6, "elem": [16]}},
 		{"set": {"family": "ip", "table": "t", "name": "clients", "type": "ipv4_addr", "flags": ["timeout"], "timeout": 60,
 			"handle": 7}},
@@ -28,7 +29,7 @@ func TestTexts(t *testing.T) {
 	want := map[string][]string{
 		"nets":     {"10.0.0.0/8", "192.0.2.1-192.0.2.9", "198.51.100.7"},
 		"many":     {"10.0.0.1 . tcp . 80", "10.0.0.1 . udp . 53"},
-		"devs":     {"eth0"},
+		"devs":     {"eth0", "cni-cni", "cni*", `veth\*`},
 		"marks":    {"0x10"},
 		"clients":  nil,
 		"verdicts": {"80 : goto c", "81 : drop"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
+	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -74,7 +75,7 @@ func lasting(sockets []host.Socket) []string {
 
 // SameBeside tells whether two readings of a node are equal in all that the judgement of a path goes by, beside the
 // rules ([netfilter.Ruleset.Prints]). What kube-proxy says of its progress, the time, and how many connections there
-// are may differ. Of readings with connections, or probes, nothing is claimed, nor of those not made by LoadToCompare.
+// are, also at each real server, may differ. Of readings with connections, or probes, nothing is claimed, nor of those not made by LoadToCompare.
 func (s *State) SameBeside(o *State) bool {
 	if s.asTheyWere == nil || o.asTheyWere == nil {
 		return false
@@ -85,13 +86,23 @@ func (s *State) SameBeside(o *State) bool {
 	}
 	p, q := &s.Proxy, &o.Proxy
 	return s.Name == o.Name && *s.asTheyWere == *o.asTheyWere && s.Host.Same(o.Host) &&
-		reflect.DeepEqual(s.Virtual, o.Virtual) &&
+		slices.EqualFunc(s.Virtual, o.Virtual, sameServer) &&
 		reflect.DeepEqual(s.Have, o.Have) && maps.Equal(s.Backends, o.Backends) && reflect.DeepEqual(s.NotAll, o.NotAll) &&
 		reflect.DeepEqual(s.Config, o.Config) && reflect.DeepEqual(s.Flags, o.Flags) &&
 		maps.Equal(s.files, o.files) && maps.Equal(s.reasons, o.reasons) && maps.Equal(s.readings, o.readings) &&
 		maps.Equal(s.failed, o.failed) &&
 		p.Reported == q.Reported && p.Version == q.Version && p.Listed == q.Listed && p.Responds == q.Responds &&
 		maps.Equal(p.Processes, q.Processes) && maps.Equal(p.Cgroups, q.Cgroups)
+}
+
+// sameServer tells whether two readings of a virtual server are equal, but for how many connections it has.
+func sameServer(a, b ipvs.VirtualServer) bool {
+	same := slices.EqualFunc(a.Reals, b.Reals, func(r, s ipvs.RealServer) bool {
+		r.Active, r.Inactive = s.Active, s.Inactive
+		return r == s
+	})
+	a.Reals, b.Reals = nil, nil
+	return same && reflect.DeepEqual(&a, &b)
 }
 
 // Beside returns a copy of a state without its rules, for SameBeside, which keeps nothing of the rules alive.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -60,6 +61,9 @@ func run() int {
 	// Only frames may go to stdout: what else prints, by mistake, prints to stderr.
 	stdout := os.Stdout
 	os.Stdout = os.Stderr
+	// The runtime closes a file that nobody refers to: its number is then the next one's, which the collector of a program
+	// that is executed in this one's place closes in turn.
+	defer runtime.KeepAlive(stdout)
 	// A plugin that is gone must not kill a helper that has something to undo.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -58,24 +58,43 @@ func newKernel(root string) *kernel {
 				return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(line), ".ko"), "-", "_")
 			})
 		}),
-		symbols: builtinSymbols,
+		symbols: builtinSymbols.read,
 	}
 }
 
-// builtinSymbols returns which functions of symbolOf are in the kernel itself. They are read once in a process: there
-// are some 200,000 symbols, and those that are built in never change. Behind a symbol of a module is the module's name.
-var builtinSymbols = sync.OnceValues(func() (map[string]bool, error) {
-	wanted := map[string]bool{}
-	for _, s := range symbolOf {
-		wanted[s] = true
+// symbolTable tells which functions of symbolOf are in the kernel itself. Once they were read they are kept: there are
+// some 200,000 symbols, and those that are built in never change. Behind a symbol of a module is the module's name.
+type symbolTable struct {
+	file string
+
+	mu  sync.Mutex
+	all map[string]bool // nil: it was not read so far
+}
+
+// builtinSymbols are those of the running kernel.
+var builtinSymbols = &symbolTable{file: "/proc/kallsyms"}
+
+func (s *symbolTable) read() (map[string]bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all != nil {
+		return s.all, nil
 	}
-	return names("/proc/kallsyms", func(line string) string {
+	wanted := map[string]bool{}
+	for _, name := range symbolOf {
+		wanted[name] = true
+	}
+	all, err := names(s.file, func(line string) string {
 		if name := line[strings.LastIndexByte(line, ' ')+1:]; wanted[name] {
 			return name
 		}
 		return ""
 	})
-})
+	if err == nil {
+		s.all = all
+	}
+	return all, err
+}
 
 // asked are modules that answer when they are asked. A kernel that cannot load any may be: that is faster than to read
 // its symbols.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -71,7 +72,7 @@ func sent(ctx context.Context, r *rest.Request, o *nodereport.Object) (*noderepo
 
 // answered sends a request, and returns the object that answers it.
 func answered(ctx context.Context, r *rest.Request) (*nodereport.Object, error) {
-	data, err := r.SetHeader("Accept", "application/json").Do(ctx).Raw()
+	data, err := apiraw.Body(r.SetHeader("Accept", "application/json").Do(ctx))
 	if err != nil {
 		return nil, err
 	}

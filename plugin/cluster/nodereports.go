@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 )
@@ -44,7 +45,7 @@ func NodeReports(ctx context.Context, client kubernetes.Interface) ([]*NodeRepor
 			if o.Continue != "" {
 				request.Param("continue", o.Continue)
 			}
-			data, err := request.Do(ctx).Raw()
+			data, err := apiraw.Body(request.Do(ctx))
 			if err != nil {
 				return p, err
 			}

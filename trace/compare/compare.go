@@ -122,19 +122,13 @@ func (c *comparison) notCompared(part string) {
 	}
 	for _, name := range names {
 		var why []string
-		for _, f := range []struct {
-			*Facts
-			when string
-		}{{c.a, "before"}, {c.b, "after"}} {
+		for _, f := range []*Facts{c.a, c.b} {
 			reason, unread := f.unread[name]
 			_, other := c.b.unread[name]
-			if f.Facts == c.b {
+			if f == c.b {
 				_, other = c.a.unread[name]
 			}
-			side := f.when
-			if c.focus != nil {
-				side = f.node
-			}
+			side := c.side(f)
 			switch {
 			case unread && reason != "":
 				why = append(why, side+": "+cut(reason))
@@ -180,15 +174,20 @@ func (c *comparison) skip(p place, l *list, inA, inB bool) bool {
 	return false
 }
 
-// noTable notes that the tables of a backend were not read on one side, once.
-func (c *comparison) noTable(f *Facts, part string, kind tableKind) {
-	side := "before"
+// side names one of the two.
+func (c *comparison) side(f *Facts) string {
 	switch {
 	case c.focus != nil:
-		side = f.node
+		return f.node
 	case f == c.b:
-		side = "after"
+		return "after"
 	}
+	return "before"
+}
+
+// noTable notes that the tables of a backend were not read on one side, once.
+func (c *comparison) noTable(f *Facts, part string, kind tableKind) {
+	side := c.side(f)
 	what := string(kind.backend)
 	if kind.backend == netfilter.BackendNFT || kind.backend == netfilter.BackendLegacy {
 		what = "iptables-" + what
@@ -275,7 +274,8 @@ func (c *comparison) lists(p place, a, b *list) {
 	}
 	left, right := a.items, b.items
 	if c.focus != nil {
-		left, right = c.a.renamed(p.part, left, c.b), c.b.renamed(p.part, right, c.a)
+		both := inBoth(left, right)
+		left, right = c.a.renamed(p.part, left, c.b, both), c.b.renamed(p.part, right, c.a, both)
 	}
 	d := compareLists(left, right)
 	for _, x := range d.removed {
@@ -384,8 +384,18 @@ func (c *comparison) partValues(part string) {
 		if part == PartNeighbours && (!inA || !inB) && !notable(a+b) {
 			continue // the kernel forgets those that it does not need, and asks again
 		}
-		if part == PartConfiguration && (!inA || !inB) && strings.HasPrefix(name, "kube-proxy ") {
+		if part == PartConfiguration && (!inA || !inB) && strings.HasPrefix(name, kubeProxys) {
 			continue // known on one side alone
+		}
+		if x, y := c.a.inferred[name], c.b.inferred[name]; x != y {
+			side := c.side(c.a)
+			if y {
+				side = c.side(c.b)
+			}
+			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{
+				Part: c.in + part, Why: cut(side + ": " + name + " is inferred from the rules"),
+			})
+			continue
 		}
 		if c.focus != nil && c.mustDiffer(part, name, a, b, inA && inB) {
 			c.must[part]++

@@ -68,6 +68,8 @@ type Facts struct {
 	// tables are the tables that were read, by family and backend: what another node has there and this one lacks does
 	// not exist.
 	tables map[tableKind]bool
+	// inferred are the values that the rules show alone.
+	inferred map[string]bool
 
 	report report.NodeReport
 	clock  int64 // when the node was read, in seconds of Unix time; 0: not known
@@ -97,7 +99,7 @@ type reader struct {
 func Of(files *snapshot.Node, state *nodestate.State, objects *snapshot.Cluster, r report.NodeReport) *Facts {
 	x := newReader(&Facts{
 		node: state.Name, lists: map[place]*list{}, values: map[place]string{}, unread: map[string]string{},
-		tables: map[tableKind]bool{}, report: r, pods: map[string]*Facts{},
+		tables: map[tableKind]bool{}, inferred: map[string]bool{}, report: r, pods: map[string]*Facts{},
 	}, state, objects)
 	x.rules()
 	x.sets(files)

@@ -198,7 +198,10 @@ func (r *reader) configuration(files *snapshot.Node) {
 			if v.Name == "version" {
 				part = PartVersions
 			}
-			r.set(part, "kube-proxy "+v.Name, v.Value)
+			r.set(part, kubeProxys+v.Name, v.Value)
+			if v.Inferred() {
+				r.inferred[kubeProxys+v.Name] = true
+			}
 		}
 	}
 	data, ok, err := files.File(snapshot.VersionsFile)
@@ -243,6 +246,9 @@ func (r *reader) configuration(files *snapshot.Node) {
 	}
 }
 
+// kubeProxys begins the names of the values of kube-proxy's configuration.
+const kubeProxys = "kube-proxy "
+
 // maxVersions is how many lines of versions.txt count. A helper writes a dozen.
 const maxVersions = 50
 
@@ -280,6 +286,7 @@ func (r *reader) identity() {
 			add(a.Address, "<node address>")
 		}
 	}
+	r.clients()
 	for _, dev := range r.state.Host.WireGuards() {
 		add(r.state.Host.WireGuard(dev).PublicKey, "<node key>")
 	}
@@ -293,4 +300,45 @@ func (r *reader) identity() {
 			}
 		}
 	}
+}
+
+// ofOnePod begin the names of chains that a network plugin makes for a single pod, with a digest or the pod's interface
+// behind it: the plugins of CNI (chains of ipmasq and portmap: FormatChainName in pkg/utils of
+// github.com/containernetworking/plugins), kube-router, Calico.
+var ofOnePod = []string{"CNI-", "KUBE-POD-FW-", "cali-"}
+
+// clients notes what is of the pods that the paths come from: each node has others. A chain is of such a pod if a rule
+// that is for its address alone leads there, or if its name has the pod's interface.
+func (r *reader) clients() {
+	seen := map[string]bool{}
+	for i := range r.report.Paths {
+		o := &r.report.Paths[i].Origin
+		a, err := netip.ParseAddr(o.Address)
+		if o.Kind != fromPod || seen[o.Address] || err != nil {
+			continue
+		}
+		seen[o.Address] = true
+		r.ownText(o.Address, "<client>")
+		dev := r.state.Host.DevOf(a)
+		for _, t := range r.state.Rules.Tables {
+			for _, c := range t.Chains {
+				if base, ok := strings.CutSuffix(c.Name, "-"+dev); ok && dev != "" && isOfOnePod(c.Name) {
+					r.ownText(c.Name, "<client's "+base+">")
+					r.ownText(dev, "<client's interface>")
+				}
+				for _, rule := range c.Rules {
+					if (rule.Key.Src == a || rule.Key.Dst == a) && isOfOnePod(rule.Target) {
+						r.ownText(rule.Target, "<client's chain>")
+					}
+				}
+			}
+		}
+	}
+}
+
+// fromPod is the kind of a path's origin that is a pod.
+const fromPod = "pod"
+
+func isOfOnePod(chain string) bool {
+	return slices.ContainsFunc(ofOnePod, func(prefix string) bool { return strings.HasPrefix(chain, prefix) })
 }

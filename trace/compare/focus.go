@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 
@@ -48,6 +49,11 @@ func focusOf(a, b *Facts) *focus {
 					expected[i][key][at] = true
 				}
 			}
+		}
+	}
+	for _, of := range [][2]*Facts{{a, b}, {b, a}} { // lists are asked for by their new names
+		for chain := range maps.Clone(f.chains) {
+			f.chains[of[0].rename(chain, of[1])] = true
 		}
 	}
 	if x, y := a.report.Mode, b.report.Mode; x != nil && y != nil {
@@ -200,12 +206,28 @@ func (f *Facts) rename(text string, other *Facts) string {
 	return text
 }
 
-// renamed is a list with the keys renamed, in the order of its classes.
-func (f *Facts) renamed(part string, list []item, other *Facts) []item {
+// inBoth are the keys that two lists have as they are.
+func inBoth(a, b []item) map[string]bool {
+	out := make(map[string]bool, len(a))
+	for i := range a {
+		out[a[i].key] = false
+	}
+	for i := range b {
+		if _, ok := out[b[i].key]; ok {
+			out[b[i].key] = true
+		}
+	}
+	return out
+}
+
+// renamed is a list with the keys renamed, but for those that both nodes have, in the order of its classes.
+func (f *Facts) renamed(part string, list []item, other *Facts, both map[string]bool) []item {
 	out := make([]item, len(list))
 	for i := range list {
 		out[i] = list[i]
-		out[i].key = f.rename(list[i].key, other)
+		if !both[list[i].key] {
+			out[i].key = f.rename(list[i].key, other)
+		}
 		if part == PartTunnels {
 			_, out[i].key, _ = strings.Cut(out[i].key, " ") // link-layer addresses are each node's own
 		}

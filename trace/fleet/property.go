@@ -34,7 +34,12 @@ type properties struct {
 // text returns a text, and whether it is known. That of a label that the node does not have is "".
 func (p *properties) text(name string) (value string, ok bool) {
 	value, ok = p.texts[name]
-	return value, ok || p.object && strings.HasPrefix(name, labelPrefix) && !p.long[name]
+	return value, ok || p.object && isLabel(name) && !p.long[name]
+}
+
+// isLabel tells whether a property is a label of Nodes, which some do not have.
+func isLabel(name string) bool {
+	return strings.HasPrefix(name, labelPrefix) || name == propZone || name == propRegion || name == propInstance
 }
 
 // labelPrefix begins the names of properties that are labels.
@@ -50,12 +55,13 @@ func (p *properties) set(name, value string) {
 // known are the properties with a name of their own, in the order in which they are said: what a person looks at first,
 // first. The others, labels among them, follow by name.
 var known = []string{
-	propMode, propBackend, propVersion, propHealth, propKernel, propOS, propArch, propRuntime, propKubelet, propZone,
+	propMode, propConfigured, propBackend, propVersion, propHealth, propKernel, propOS, propArch, propRuntime, propKubelet, propZone,
 	propRegion, propInstance, propUnschedulable, propSync, propCreated,
 }
 
 const (
 	propMode          = "proxy mode"
+	propConfigured    = "configured proxy mode"
 	propBackend       = "iptables backend"
 	propVersion       = "kube-proxy version"
 	propHealth        = "kube-proxy health"
@@ -134,23 +140,26 @@ func propertiesOf(n *corev1.Node, keys []string, mode *report.Mode, at time.Time
 func (p *properties) setLabels(all map[string]string, keys []string) {
 	for key, name := range labels {
 		if name != "" {
-			p.set(name, all[key])
+			p.setLabel(name, all[key])
 		}
 	}
 	for _, key := range keys {
-		value, ok := all[key]
-		switch {
-		case !ok:
-		case len(value) > maxText:
-			if p.long == nil {
-				p.long = map[string]bool{}
-			}
-			p.long[labelPrefix+key] = true
-		default:
+		if value, ok := all[key]; ok {
 			// A label is often there without a value (node-role.kubernetes.io/worker).
-			p.set(labelPrefix+key, cmp.Or(value, noValue))
+			p.setLabel(labelPrefix+key, cmp.Or(value, noValue))
 		}
 	}
+}
+
+// setLabel notes a label's value, or that it is too long.
+func (p *properties) setLabel(name, value string) {
+	if len(value) > maxText {
+		if p.long == nil {
+			p.long = map[string]bool{}
+		}
+		p.long[name] = true
+	}
+	p.set(name, value)
 }
 
 // describing are words in the keys of labels that software writes about the hardware it found, often hundreds of them
@@ -212,6 +221,7 @@ const noValue = `""`
 
 func (p *properties) setMode(m *report.Mode) {
 	p.set(propMode, m.Actual)
+	p.set(propConfigured, m.Configured)
 	p.set(propBackend, m.Backend)
 	p.set(propVersion, m.KubeProxyVersion)
 	p.set(propHealth, m.Health)
@@ -223,7 +233,9 @@ func (p *properties) setMode(m *report.Mode) {
 		switch v.Name {
 		case "mode", "version": // of the rules, above
 		default:
-			p.set("kube-proxy's "+v.Name, v.Value)
+			if !v.Inferred() { // what the rules show of a value is not all of it
+				p.set("kube-proxy's "+v.Name, v.Value)
+			}
 		}
 	}
 }

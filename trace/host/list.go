@@ -16,6 +16,10 @@ import (
 // Sysctls yields the settings that were collected, by their paths below /proc/sys.
 func (n *Network) Sysctls() iter.Seq2[string, string] { return maps.All(n.sysctl) }
 
+// anycastBits: of a longer prefix than one of 126 bits, a router has no anycast address for all routers of the subnet
+// (addrconf_join_anycast in net/ipv6/addrconf.c; RFC 4291, section 2.6.1). The kernel makes it while it forwards.
+const anycastBits = 127
+
 // Routes yields the routes of a family with their table, as ip route prints them, in no order; of those of the table
 // local only the addresses and prefixes that the kernel has not made of the interfaces' addresses.
 func (n *Network) Routes(v4 bool) iter.Seq2[string, string] {
@@ -24,6 +28,9 @@ func (n *Network) Routes(v4 bool) iter.Seq2[string, string] {
 		own := make(map[netip.Addr]bool, len(n.addrs)) // kube-ipvs0 has one for each frontend
 		for i := range n.addrs {
 			own[n.addrs[i].ip] = true
+			if p := n.addrs[i].prefix; p.Addr().Is6() && p.Bits() < anycastBits {
+				own[p.Masked().Addr()] = true
+			}
 		}
 		for a := range f.local {
 			if n.addrs != nil && !own[a] && !a.IsLoopback() && !yield(tableLocal, "local "+a.String()) {

@@ -50,7 +50,7 @@ func ModeOf(m *report.Mode) *Mode {
 	}
 	for _, v := range m.Values {
 		switch {
-		case v.Name == "mode" || v.Name == "version" || v.Value == "":
+		case v.Name == "mode" || v.Name == "version" || v.Value == "" || v.Inferred():
 		case len(out.Values) == maxValues || !isText(v.Name, maxWord) || !isText(v.Value, maxValue):
 			out.ValuesLeft++
 		default:

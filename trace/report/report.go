@@ -160,6 +160,9 @@ type Value struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+// Inferred tells whether a value is what the rules show of it, which may be less than what kube-proxy was told.
+func (v *Value) Inferred() bool { return v.Source == "rules" }
+
 // ObjectRef names a namespaced object.
 type ObjectRef struct {
 	Namespace string `json:"namespace"`

@@ -95,6 +95,9 @@ func (o *statusOptions) config(env *environment, flags *pflag.FlagSet, args []st
 			return c, err
 		}
 	}
+	if n := *env.kube.Namespace; !c.asked && n != "" {
+		return c, run.Usagef("--namespace %q is of no use without SERVICE: status shows the Services of all namespaces", n)
+	}
 	if c.printer, err = o.output.printer(report.KindStatus); err != nil {
 		return c, err
 	}
@@ -153,8 +156,12 @@ func concludeStatus(env *environment, c *statusConfig, r *report.StatusReport, n
 		}
 	}
 	v := print.View{Style: env.style(c.printer), Now: now}
-	if code := r.Worst(); code != "" {
-		v.Explain = name + " explain " + report.ShellWord(code)
+	known := codes() // agents may be newer than this plugin, and what they say is as trustworthy as their nodes
+	for i := range r.Groups {
+		if g := &r.Groups[i]; g.Severity != report.Info && slices.Contains(known, g.Code) {
+			v.Explain = name + " explain " + report.ShellWord(g.Code)
+			break
+		}
 	}
 	if service, node, ok := print.StatusNext(r); ok {
 		v.Next = next("", slices.Concat([]string{

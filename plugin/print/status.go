@@ -120,7 +120,9 @@ func statusBlocksOf(r *report.StatusReport) []*statusBlock {
 	at := map[string]*statusBlock{}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		key := fmt.Sprint(g.Code, " ", g.Severity, " ", g.Service != nil, " ", g.Without, " ", strings.Join(g.Nodes, " "))
+		// Which nodes are known may differ from one Service to the next, and with them what the nodes share.
+		key := fmt.Sprint(g.Code, " ", g.Severity, " ", g.Service != nil, " ", g.Folded > 0, " ", g.Without, " ",
+			g.NotKnown, " ", g.Shared, " ", g.NotCompared, " ", strings.Join(g.Nodes, " "))
 		b := at[key]
 		if b == nil {
 			b = &statusBlock{StatusGroup: g}
@@ -199,18 +201,25 @@ func statusConclusion(r *report.StatusReport) string {
 		rest = fmt.Sprintf("; %d of %s not known", s.NotKnown, plaintext.Plural(s.Nodes, "node"))
 	}
 	findings := plaintext.Plural(s.Findings, "finding")
+	if s.Folded > 0 {
+		findings += fmt.Sprintf(" and up to %d more", s.Folded)
+	}
 	switch r.Verdict {
 	case report.Mismatch:
-		return findings + about + ", " + fmt.Sprintf(of, s.Mismatched+s.Warnings) + rest
+		return findings + about + ", " + fmt.Sprintf(of, s.Affected) + rest
 	case report.Warning:
-		return findings + about + ", nothing is broken, " + fmt.Sprintf(of, s.Warnings) + rest
+		return findings + about + ", nothing is broken, " + fmt.Sprintf(of, s.Affected) + rest
 	case report.Unknown:
 		if s.Unknown > 0 {
 			return "some paths" + about + " " + fmt.Sprintf(of, s.Unknown) + " could not be judged, so nothing is claimed" + rest
 		}
 		return fmt.Sprintf("%d of %s not known, so nothing is claimed of the cluster", s.NotKnown,
 			plaintext.Plural(s.Nodes, "node"))
-	case report.Match, report.ByDesign:
+	case report.ByDesign:
+		if r.ByDesign != "" {
+			return r.ByDesign
+		}
+	case report.Match:
 	}
 	return "nothing is wrong" + about + ", " + fmt.Sprintf(of, s.Right) + ", as their agents judged them"
 }

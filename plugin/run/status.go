@@ -5,6 +5,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,10 @@ import (
 	"github.com/maruel/natural"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
+	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/fleet"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -99,6 +102,7 @@ func statusOf(
 	if service != nil {
 		s.out.Service = &report.ObjectRef{Namespace: service.Namespace, Name: service.Name}
 		s.changed = lastChange(service, endpoints)
+		s.out.ByDesign = nothingBehind(service, endpoints)
 	}
 	of := make(map[string]*cluster.NodeReport, len(published))
 	for _, p := range published {
@@ -114,12 +118,35 @@ func statusOf(
 	for i := range patterns {
 		s.out.Groups = append(s.out.Groups, s.group(&patterns[i]))
 	}
-	for k := range s.details {
-		if !k.unknown {
+	for k, d := range s.details {
+		switch {
+		case k.unknown:
+		case k.service == foldedService:
+			s.out.Summary.Folded += d.folded
+		default:
 			s.out.Summary.Findings++
 		}
 	}
 	return s.out
+}
+
+// nothingBehind says why no endpoint is reached by a Service, on whatever node; "" where some may be.
+func nothingBehind(service *corev1.Service, endpoints []*discoveryv1.EndpointSlice) string {
+	of := expect.New(expect.Inputs{Services: []*corev1.Service{service}, Slices: endpoints})
+	if _, why := of.Ignored(service); why != "" {
+		return why
+	}
+	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	for i := range service.Spec.Ports {
+		for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+			if slices.ContainsFunc(of.Endpoints(name, &service.Spec.Ports[i], family), func(e expect.Endpoint) bool {
+				return e.Ready || e.Serving && e.Terminating
+			}) {
+				return ""
+			}
+		}
+	}
+	return "no endpoint of it is ready: connections to it are refused, or dropped"
 }
 
 // add adds a node with what its agent has published; nil: nothing.
@@ -134,9 +161,7 @@ func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
 			node.JudgedAt = at.UTC().Format(time.RFC3339)
 		}
 	}
-	if node.Error = s.notKnown(n, p); node.Error != "" {
-		sum.NotKnown++
-	} else {
+	if node.Error = s.notKnown(n, p); node.Error == "" {
 		o := &p.Object.Status
 		known = fleet.Node{
 			Name: n.Name, Known: true, Mode: o.Mode.ReportMode(), ModeAt: o.JudgedAt.Time, Unsure: unsureOf(o),
@@ -164,16 +189,21 @@ func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
 		if sum.OldestJudgedAt == "" || node.JudgedAt < sum.OldestJudgedAt {
 			sum.OldestJudgedAt = node.JudgedAt
 		}
-		switch node.Verdict {
-		case report.Mismatch:
-			sum.Mismatched++
-		case report.Warning:
-			sum.Warnings++
-		case report.Unknown:
-			sum.Unknown++
-		case report.Match, report.ByDesign:
-			sum.Right++
+		if slices.ContainsFunc(known.Findings, func(f fleet.Finding) bool { return f.Severity != report.Info }) {
+			sum.Affected++
 		}
+	}
+	switch {
+	case node.Error != "":
+		sum.NotKnown++
+	case node.Verdict == report.Mismatch:
+		sum.Mismatched++
+	case node.Verdict == report.Warning:
+		sum.Warnings++
+	case node.Verdict == report.Unknown:
+		sum.Unknown++
+	default:
+		sum.Right++
 	}
 	s.out.Verdict = report.Together(s.out.Verdict, node.Verdict)
 	s.out.Nodes = append(s.out.Nodes, node)
@@ -210,7 +240,9 @@ func (s *status) doubt(o *nodereport.Status) string {
 	case len(o.Folded) > 0:
 		return "its report does not hold all findings, and those that it names are not of the Service"
 	case s.outdated(o):
-		return "its report is older than the last change of the Service, at " + s.changed.UTC().Format(time.RFC3339)
+		return fmt.Sprintf("its report is older than the last change of the Service, at %s: a newer one is due within %v, "+
+			"and trace reads the node itself", s.changed.UTC().Format(time.RFC3339),
+			time.Duration(o.RenewSeconds)*time.Second)
 	}
 	return ""
 }
@@ -288,7 +320,10 @@ func (s *status) findings(node string, o *nodereport.Status) []fleet.Finding {
 // and of the node as a whole.
 func (s *status) verdict(o *nodereport.Status, findings []fleet.Finding) report.Verdict {
 	v := o.Verdict
-	if s.service != nil {
+	switch {
+	case s.out.ByDesign != "":
+		v = report.ByDesign
+	case s.service != nil:
 		v = report.Match
 	}
 	for _, f := range findings {

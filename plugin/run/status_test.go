@@ -111,7 +111,7 @@ func TestStatusOfAThousandNodes(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	sum := report.StatusSummary{
-		Nodes: 1000, Right: 955, Mismatched: 37, NotKnown: 8, Findings: 1, Paths: 9920,
+		Nodes: 1000, Right: 955, Mismatched: 37, NotKnown: 8, Findings: 1, Affected: 37, Paths: 9920,
 		OldestJudgedAt: "2026-11-20T11:57:01Z",
 	}
 	if r.Summary != sum || r.Verdict != report.Mismatch {
@@ -187,12 +187,90 @@ func TestStatusFolded(t *testing.T) {
 	}
 }
 
+// shopWeb is a Service of an hour ago, with an endpoint.
+func shopWeb() (*corev1.Service, []*discoveryv1.EndpointSlice) {
+	made := metav1.NewTime(statusNow.Add(-time.Hour))
+	web := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: made},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.9", ClusterIPs: []string{"10.96.0.9"}, Ports: []corev1.ServicePort{
+			{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80},
+		}},
+	}
+	return web, []*discoveryv1.EndpointSlice{{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web-0", CreationTimestamp: made,
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("http"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))},
+		},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.244.0.5"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}},
+		},
+	}}
+}
+
+// Of a Service that no node has to lead anywhere it is not said that it is right everywhere.
+func TestStatusOfAServiceWithNothingBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(web *corev1.Service, slice *discoveryv1.EndpointSlice)
+		want   string
+	}{
+		"headless":     {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) { web.Spec.ClusterIP = "None" }, "headless"},
+		"ExternalName": {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) { web.Spec.Type = "ExternalName" }, "DNS"},
+		"another proxy": {func(web *corev1.Service, _ *discoveryv1.EndpointSlice) {
+			web.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "cilium"}
+		}, "another proxy"},
+		"no endpoint": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) { slice.Endpoints = nil }, "no endpoint"},
+		"none is ready": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
+			slice.Endpoints[0].Conditions.Ready = new(false)
+		}, "no endpoint"},
+		"one that ends, and serves": {func(_ *corev1.Service, slice *discoveryv1.EndpointSlice) {
+			slice.Endpoints[0].Conditions = discoveryv1.EndpointConditions{
+				Ready: new(false), Serving: new(true), Terminating: new(true),
+			}
+		}, ""},
+		"one that is ready": {func(*corev1.Service, *discoveryv1.EndpointSlice) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects, reports := published(4)
+			web, endpoints := shopWeb()
+			c.change(web, endpoints[0])
+			r := statusOf(objects, reports, web, endpoints, statusNow)
+			want := report.ByDesign
+			if c.want == "" {
+				want = report.Match
+			}
+			if r.Verdict != want || !strings.Contains(r.ByDesign, c.want) || (r.ByDesign == "") != (c.want == "") {
+				t.Errorf("%s, %q", r.Verdict, r.ByDesign)
+			}
+			wrong(reports[0], time.Hour, missing)
+			if r := statusOf(objects, reports, web, endpoints, statusNow); r.Verdict != report.Mismatch {
+				t.Errorf("with a finding: %s", r.Verdict)
+			}
+		})
+	}
+}
+
+// A node with a warning, some of whose paths could not be judged, is among those with findings.
+func TestNodesWithFindingsAreCounted(t *testing.T) {
+	objects, reports := published(8)
+	wrong(reports[0], time.Hour, nodereport.Finding{Code: "KubeProxyDown", Severity: report.Warn})
+	reports[0].Object.Status.Findings = append(reports[0].Object.Status.Findings,
+		nodereport.Finding{Code: "NotCollected", Severity: report.Info, Namespace: "shop", Service: "web", Paths: 1})
+	wrong(reports[1], time.Hour, missing)
+	wrong(reports[2], time.Hour, missing)
+	reports[2].Object.Status.Folded = []nodereport.Folded{{Code: "MissingEndpoint", Severity: report.Error, Services: 73}}
+	if s := statusOf(objects, reports, nil, nil, statusNow).Summary; s.Affected != 3 || s.Findings != 2 || s.Folded != 73 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // With a Service, what concerns others is left out, and what may concern it is not called right.
 func TestStatusOfAService(t *testing.T) {
 	objects, reports := published(6)
-	web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(statusNow.Add(-time.Hour)),
-	}}
+	web, endpoints := shopWeb()
 	other := missing
 	other.Service = "db"
 	wrong(reports[0], time.Hour, missing)
@@ -203,7 +281,7 @@ func TestStatusOfAService(t *testing.T) {
 	reports[4].Object.Status.Findings = []nodereport.Finding{
 		{Code: "ProgramOnPath", Severity: report.Info, Namespace: "shop", Service: "web", Paths: 2},
 	}
-	r := statusOf(objects, reports, web, nil, statusNow)
+	r := statusOf(objects, reports, web, endpoints, statusNow)
 	var verdicts []report.Verdict
 	for _, n := range r.Nodes {
 		verdicts = append(verdicts, n.Verdict)
@@ -224,7 +302,7 @@ func TestStatusOfAService(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	web.CreationTimestamp = metav1.NewTime(statusNow.Add(-2 * time.Second)) // workers 4 to 6 were judged before
-	if r := statusOf(objects, reports, web, nil, statusNow); r.Summary.NotKnown != 4 {
+	if r := statusOf(objects, reports, web, endpoints, statusNow); r.Summary.NotKnown != 4 {
 		t.Errorf("of a new Service %d nodes are not known", r.Summary.NotKnown)
 	}
 }
@@ -268,13 +346,13 @@ func TestStatusOfAServiceThatHasChanged(t *testing.T) {
 			objects, reports := published(4) // judged 0, 1, 2 and 3 seconds ago
 			reports[0].Object.Status.JudgedAt = at(-60)
 			wrong(reports[0], time.Hour, missing)
-			web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: made}}
+			web, endpoints := shopWeb()
 			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 				Namespace: "shop", Name: "web-1", CreationTimestamp: made,
 				Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
 			}}
 			c.change(web, slice)
-			r := statusOf(objects, reports, web, []*discoveryv1.EndpointSlice{slice}, statusNow)
+			r := statusOf(objects, reports, web, append(endpoints, slice), statusNow)
 			var got []string
 			unknown := 0
 			for _, n := range r.Nodes {

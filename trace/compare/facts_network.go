@@ -89,6 +89,11 @@ func (r *reader) links() {
 	h := r.state.Host
 	if !h.HasLinks() {
 		r.unread[PartLinks] = ""
+		for _, file := range []string{snapshot.LinkFile, snapshot.AddrFile} {
+			if why := r.state.Reading(file).Reason; why != "" {
+				r.unread[PartLinks] = file + ": " + why
+			}
+		}
 		return
 	}
 	for _, dev := range h.Devs() {
@@ -177,6 +182,11 @@ func (r *reader) hops() map[netip.Addr]bool {
 
 // configuration lists kube-proxy's configuration and state, and the versions of kernel and tools.
 func (r *reader) configuration(files *snapshot.Node) {
+	for _, file := range []string{snapshot.ConfigzFile, snapshot.ProxyConfigFile} {
+		if why := r.state.Reading(file).Reason; why != "" {
+			r.unread[PartConfiguration] = file + ": " + why
+		}
+	}
 	if m := r.report.Mode; m != nil {
 		for _, x := range []struct{ name, value string }{
 			{"actual mode", m.Actual},

@@ -17,7 +17,7 @@ func TestTexts(t *testing.T) {
 		{"set": {"family": "ip", "table": "t", "name": "many", "type": ["ipv4_addr", "inet_proto", "inet_service"],
 			"handle": 4, "elem": [{"concat": ["10.0.0.1", "tcp", 80]}, {"concat": ["10.0.0.1", "udp", 53]}]}},
 		{"set": {"family": "ip", "table": "t", "name": "devs", "type": "ifname", "handle": 5, "flags": ["interval"],
-			"elem": ["eth0", "cni-cni", "cni*", "veth\\\\*"]}},
+			"elem": ["eth0", "cni-cni", "cni*", "veth\\*"]}},
 		{"set": {"family": "ip", "table": "t", "name": "marks", "type": "mark", "handle": 6, "elem": [16]}},
 		{"set": {"family": "ip", "table": "t", "name": "clients", "type": "ipv4_addr", "flags": ["timeout"], "timeout": 60,
 			"handle": 7}},

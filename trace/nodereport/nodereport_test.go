@@ -276,3 +276,87 @@ func TestOutdated(t *testing.T) {
 		}
 	}
 }
+
+// What cannot be together in what an agent writes is no report: nothing is said to be right by it.
+func TestAReportThatContradictsItselfIsRefused(t *testing.T) {
+	missing := Finding{Code: "MissingEndpoint", Severity: report.Error, Namespace: "shop", Service: "web", Paths: 2}
+	unread := Finding{Code: "NotCollected", Severity: report.Info, Namespace: "shop", Service: "web", Paths: 2}
+	for name, c := range map[string]struct {
+		change func(s *Status)
+		want   string
+	}{
+		"right":                         {func(*Status) {}, ""},
+		"no paths at all":               {func(s *Status) { s.Paths = Paths{} }, ""},
+		"settling":                      {func(s *Status) { s.Paths.Matched, s.Paths.Settling = 3, 2 }, ""},
+		"paths that nobody has counted": {func(s *Status) { s.Paths.Total = 6 }, "6 paths"},
+		"right, with paths that are wrong": {
+			func(s *Status) { s.Paths.Matched, s.Paths.Mismatched = 0, 5 }, "its verdict is Match",
+		},
+		"right, with a finding": {
+			func(s *Status) { s.Findings, s.FindingsTotal = []Finding{missing}, 1 }, "its verdict is Match",
+		},
+		"findings that are not there":          {func(s *Status) { s.FindingsTotal = 7 }, "7 findings"},
+		"findings that are not counted": {func(s *Status) {
+			s.Verdict, s.Findings = report.Mismatch, []Finding{missing}
+		}, "0 findings"},
+		"not judged, and nothing says why": {func(s *Status) {
+			s.Verdict, s.Paths.Matched, s.Paths.Unknown = report.Unknown, 0, 5
+		}, "nothing says why"},
+		"not judged": {func(s *Status) {
+			s.Verdict, s.Paths.Matched, s.Paths.Unknown, s.Findings = report.Unknown, 0, 5, []Finding{unread}
+		}, ""},
+		"the other way round": {func(s *Status) { s.Verdict = report.Mismatch }, ""},
+		"folded": {func(s *Status) {
+			s.Verdict, s.Findings, s.FindingsTotal = report.Mismatch, []Finding{missing}, 74
+			s.Folded = []Folded{{Code: "MissingEndpoint", Severity: report.Error, Services: 73}}
+		}, ""},
+		"others, of whatever severity": {func(s *Status) {
+			s.Verdict, s.Paths.Matched, s.Paths.Unknown, s.FindingsTotal = report.Mismatch, 0, 5, 3
+			s.Folded = []Folded{{Code: OtherCodes, Severity: report.Error, Services: 9}}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object("worker-1")
+			o.Status.Verdict, o.Status.Paths = report.Match, Paths{Total: 5, Matched: 5}
+			c.change(&o.Status)
+			data, err := json.Marshal(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, err = Read(data)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A report is of a moment before it was written, and not long before; a finding is there since a time that has been.
+func TestTimesThatNoAgentWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		judged time.Duration // before it was written
+		want   string
+	}{
+		"just now": {0, ""}, "an hour ago": {time.Hour, ""}, "later": {-time.Minute, "judged after"},
+		"a day ago": {24 * time.Hour, "has not judged it"}, "never": {written.Sub(time.Time{}), "has not judged it"},
+	} {
+		o := object("worker-1")
+		at := metav1.NewTime(written.Add(-c.judged))
+		o.Status.JudgedAt = &at
+		if got := o.Outdated(written); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	o := object("worker-1")
+	o.Status.FindingsTotal = 1
+	o.Status.Findings = []Finding{{
+		Code: "SyncFailing", Severity: report.Warn, Since: &metav1.Time{Time: time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)},
+	}}
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, _, err := Read(data); err != nil || o.Status.Findings[0].Since != nil {
+		t.Errorf("%v, %+v", err, o)
+	}
+}

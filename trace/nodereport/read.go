@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -84,6 +86,14 @@ func (o *Object) check() error {
 			return errors.New("its report has an impossible number of paths or findings")
 		}
 	}
+	if why := s.contradiction(); why != "" {
+		return errors.New("its report contradicts itself: " + why)
+	}
+	for _, since := range s.sinces() {
+		if *since != nil && (*since).Time.Before(firstSince) {
+			*since = nil
+		}
+	}
 	if m := s.Mode; m != nil {
 		for _, text := range []*string{&m.Actual, &m.Configured, &m.Backend, &m.KubeProxyVersion, &m.Health} {
 			*text = word(*text)
@@ -93,6 +103,76 @@ func (o *Object) check() error {
 		})
 	}
 	return nil
+}
+
+// firstSince is a time before which there was no Kubernetes.
+var firstSince = time.Date(2014, time.June, 1, 0, 0, 0, 0, time.UTC)
+
+// sinces are the times since which findings were there.
+func (s *Status) sinces() []**metav1.Time {
+	out := make([]**metav1.Time, 0, len(s.Findings)+len(s.Folded))
+	for i := range s.Findings {
+		out = append(out, &s.Findings[i].Since)
+	}
+	for i := range s.Folded {
+		out = append(out, &s.Folded[i].Since)
+	}
+	return out
+}
+
+// contradiction says what of a status cannot be together; "" for nothing: counts that are not those of the paths, and a
+// verdict that is better than what is counted.
+func (s *Status) contradiction() string {
+	p := &s.Paths
+	if sum := p.Matched + p.Mismatched + p.ByDesign + p.Warnings + p.Unknown + p.Settling; sum != p.Total {
+		return fmt.Sprintf("it has %d paths, and their verdicts are %d", p.Total, sum)
+	}
+	named, unjudged, others := 0, 0, false
+	count := func(of report.Severity, n int) {
+		if of == report.Info {
+			unjudged += n
+		} else {
+			named += n
+		}
+	}
+	for i := range s.Findings {
+		count(s.Findings[i].Severity, 1)
+	}
+	for i := range s.Folded {
+		count(s.Folded[i].Severity, s.Folded[i].Services)
+		others = others || s.Folded[i].Code == OtherCodes // of any severity
+	}
+	switch {
+	case !others && named != s.FindingsTotal || named+unjudged < s.FindingsTotal:
+		return fmt.Sprintf("it has %d findings, and %d are there", s.FindingsTotal, named)
+	case !others && p.Unknown > 0 && unjudged == 0:
+		return "paths could not be judged, and nothing says why"
+	}
+	if v := s.atLeast(); s.Error == "" && v.NeedsAttention() && report.Worse(s.Verdict, v) != s.Verdict {
+		return fmt.Sprintf("its verdict is %s, and what it has found is %s", s.Verdict, v)
+	}
+	return ""
+}
+
+// atLeast is the verdict that the counts of paths and the findings ask for.
+func (s *Status) atLeast() report.Verdict {
+	v := report.ByDesign
+	for _, x := range []struct {
+		n  int
+		of report.Verdict
+	}{{s.Paths.Matched, report.Match}, {s.Paths.Mismatched, report.Mismatch}, {s.Paths.Warnings, report.Warning},
+		{s.Paths.Unknown, report.Unknown}} {
+		if x.n > 0 {
+			v = report.Together(v, x.of)
+		}
+	}
+	for i := range s.Findings {
+		v = report.Together(v, report.AgentVerdict(s.Findings[i].Severity))
+	}
+	for i := range s.Folded {
+		v = report.Together(v, report.AgentVerdict(s.Folded[i].Severity))
+	}
+	return v
 }
 
 // maxCount is more than any cluster has of anything that is counted.
@@ -119,9 +199,17 @@ func (o *Object) Outdated(now time.Time) string {
 		return "its agent says: " + s.Error
 	case s.JudgedAt == nil:
 		return "its agent has not judged it yet"
+	case s.JudgedAt.Time.After(s.RenewedAt.Time):
+		return "its report says that it was judged after the report was written"
+	case s.RenewedAt.Sub(s.JudgedAt.Time) > maxUnjudged:
+		return fmt.Sprintf("its agent is there, and has not judged it for more than %v", maxUnjudged)
 	}
 	return ""
 }
+
+// maxUnjudged is for how long an agent may not have judged its node: it judges all paths every ten minutes, and says so
+// itself where it cannot.
+const maxUnjudged = 6 * time.Hour
 
 // ReportMode is the mode as a report has it.
 func (m *Mode) ReportMode() *report.Mode {

@@ -15,6 +15,8 @@ type StatusReport struct {
 	Verdict    Verdict    `json:"verdict"` // the worst of the nodes; Unknown where one is not known
 	Source     *Source    `json:"source,omitempty"`
 	Service    *ObjectRef `json:"service,omitempty"` // the one that was asked for
+	// ByDesign is why nothing, or no endpoint, is to be reached by that Service: no node has to be asked for that.
+	ByDesign string `json:"byDesign,omitempty"`
 	// Groups are findings by code and Service, the worst first, and of that what is on most nodes.
 	Groups     []StatusGroup `json:"groups"`
 	GroupsLeft int           `json:"groupsLeft,omitempty"` // more that are not listed
@@ -57,8 +59,8 @@ type StatusNode struct {
 	Folded   int `json:"folded,omitempty"`
 }
 
-// StatusSummary counts nodes by verdict. NotKnown are those of which nothing is known: they have no object, a stale
-// one, or one that says that the node could not be judged.
+// StatusSummary counts nodes by verdict. NotKnown are those of which nothing is known, or not of the Service that was
+// asked for: they have no object, a stale one, or one that says that the node could not be judged.
 type StatusSummary struct {
 	Nodes      int `json:"nodes"`
 	Right      int `json:"right"` // Match or ByDesign
@@ -66,21 +68,14 @@ type StatusSummary struct {
 	Warnings   int `json:"warnings"`
 	Unknown    int `json:"unknown"` // known, and some of its paths could not be judged
 	NotKnown   int `json:"notKnown"`
-	Findings   int `json:"findings"` // groups of severity error or warning
-	Paths      int `json:"paths"`    // of all nodes that are known
-	Settling   int `json:"settling"`
+	Findings   int `json:"findings"` // groups of severity error or warning, but for those of folded Services
+	// Folded is how many Services are besides in such groups at most, and Affected how many nodes have findings.
+	Folded   int `json:"folded,omitempty"`
+	Affected int `json:"affected"`
+	Paths    int `json:"paths"` // of all nodes that are known
+	Settling int `json:"settling"`
 	// OldestJudgedAt is when the first of the nodes that are known was judged, RFC 3339.
 	OldestJudgedAt string `json:"oldestJudgedAt,omitempty"`
-}
-
-// Worst returns the code of the first group that counts; "" where there is none.
-func (r *StatusReport) Worst() string {
-	for i := range r.Groups {
-		if r.Groups[i].Severity != Info {
-			return r.Groups[i].Code
-		}
-	}
-	return ""
 }
 
 // AgentSeverities are those of what agents find, the worst first. With Info they say why paths could not be judged.

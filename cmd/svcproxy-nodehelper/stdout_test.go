@@ -22,7 +22,8 @@ const collecting = "SVCPROXY_TEST_COLLECTING"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(collecting) == "" {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	commands["collect"] = func(context.Context, []string, io.Writer) error {
 		for range 5 {
@@ -35,7 +36,9 @@ func TestMain(m *testing.M) {
 		return nil
 	}
 	os.Args = []string{os.Args[0], "collect"}
-	os.Exit(run())
+	if code := run(); code != 0 {
+		panic(code)
+	}
 }
 
 // An agent that never writes to stdout lost the file: the socket on which it listens got the number, and in the program

@@ -116,10 +116,11 @@ func TestShared(t *testing.T) {
 			r.Mode.Configured = map[bool]string{true: "nftables", false: "iptables"}[i < 5]
 		}, "configured proxy mode is nftables 5/5 0/25"},
 		{"a value that the rules alone show", 30, 5, func(i int, _ *corev1.Node, r *report.NodeReport) {
-			r.Mode.Values = []report.Value{{Name: "detectLocalMode", Value: "ClusterCIDR 10.245.0.0/16,fd00::/56", Source: "configz"}}
+			v := report.Value{Name: "detectLocalMode", Value: "ClusterCIDR 10.245.0.0/16,fd00::/56", Source: "configz"}
 			if i < 5 {
-				r.Mode.Values = []report.Value{{Name: "detectLocalMode", Value: "ClusterCIDR 10.245.0.0/16", Source: "rules"}}
+				v.Value, v.Source = "ClusterCIDR 10.245.0.0/16", "rules"
 			}
+			r.Mode.Values = []report.Value{v}
 		}, ""},
 		{"a value that is too long", 30, 5, func(i int, n *corev1.Node, _ *report.NodeReport) {
 			n.Labels["x"] = map[bool]string{true: strings.Repeat("a", 300), false: "b"}[i < 5]

@@ -55,8 +55,8 @@ func (p *properties) set(name, value string) {
 // known are the properties with a name of their own, in the order in which they are said: what a person looks at first,
 // first. The others, labels among them, follow by name.
 var known = []string{
-	propMode, propConfigured, propBackend, propVersion, propHealth, propKernel, propOS, propArch, propRuntime, propKubelet, propZone,
-	propRegion, propInstance, propUnschedulable, propSync, propCreated,
+	propMode, propConfigured, propBackend, propVersion, propHealth, propKernel, propOS, propArch, propRuntime, propKubelet,
+	propZone, propRegion, propInstance, propUnschedulable, propSync, propCreated,
 }
 
 const (

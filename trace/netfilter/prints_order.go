@@ -34,7 +34,9 @@ func (c *Chain) mayBeReordered() bool {
 }
 
 // lastTargets are targets behind which a packet comes to no other rule of the chain.
-var lastTargets = map[string]bool{"ACCEPT": true, "DROP": true, "REJECT": true, "RETURN": true, "DNAT": true, "REDIRECT": true}
+var lastTargets = map[string]bool{
+	"ACCEPT": true, "DROP": true, "REJECT": true, "RETURN": true, "DNAT": true, "REDIRECT": true,
+}
 
 // mayBeMoved tells whether a rule is for a single port, and neither leaves anything to the rules behind it that these
 // may go by, nor goes by what those before it leave. Of answers, the walk knows no port, and tries such rules in turn.
@@ -47,9 +49,9 @@ func (r *Rule) mayBeMoved() bool {
 
 // printRules adds the rules of a chain of iptables. Two rules next to each other of which no packet can match both may
 // come in either order: kube-proxy writes KUBE-SERVICES anew at each sync, in an order that Go chooses at random
-// (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules that may be moved, each is added with
-// those before it that a packet may match as well, and where it is among others does not count. Any other rule stays
-// where it is among them.
+// (syncProxyRules in pkg/proxy/iptables/proxier.go ranges over a map). So of rules that may be moved, each is added
+// with those before it that a packet may match as well, and where it is among others does not count. Any other rule
+// stays where it is among them.
 func (c *Chain) printRules(p *digest.Digest) {
 	rule := digest.New()
 	before := map[ports]digest.Sum{}

@@ -295,7 +295,7 @@ func TestAReportThatContradictsItselfIsRefused(t *testing.T) {
 		"right, with a finding": {
 			func(s *Status) { s.Findings, s.FindingsTotal = []Finding{missing}, 1 }, "its verdict is Match",
 		},
-		"findings that are not there":          {func(s *Status) { s.FindingsTotal = 7 }, "7 findings"},
+		"findings that are not there": {func(s *Status) { s.FindingsTotal = 7 }, "7 findings"},
 		"findings that are not counted": {func(s *Status) {
 			s.Verdict, s.Findings = report.Mismatch, []Finding{missing}
 		}, "0 findings"},

@@ -160,8 +160,12 @@ func (s *Status) atLeast() report.Verdict {
 	for _, x := range []struct {
 		n  int
 		of report.Verdict
-	}{{s.Paths.Matched, report.Match}, {s.Paths.Mismatched, report.Mismatch}, {s.Paths.Warnings, report.Warning},
-		{s.Paths.Unknown, report.Unknown}} {
+	}{
+		{s.Paths.Matched, report.Match},
+		{s.Paths.Mismatched, report.Mismatch},
+		{s.Paths.Warnings, report.Warning},
+		{s.Paths.Unknown, report.Unknown},
+	} {
 		if x.n > 0 {
 			v = report.Together(v, x.of)
 		}
@@ -199,7 +203,7 @@ func (o *Object) Outdated(now time.Time) string {
 		return "its agent says: " + s.Error
 	case s.JudgedAt == nil:
 		return "its agent has not judged it yet"
-	case s.JudgedAt.Time.After(s.RenewedAt.Time):
+	case s.JudgedAt.After(s.RenewedAt.Time):
 		return "its report says that it was judged after the report was written"
 	case s.RenewedAt.Sub(s.JudgedAt.Time) > maxUnjudged:
 		return fmt.Sprintf("its agent is there, and has not judged it for more than %v", maxUnjudged)

@@ -75,7 +75,8 @@ func lasting(sockets []host.Socket) []string {
 
 // SameBeside tells whether two readings of a node are equal in all that the judgement of a path goes by, beside the
 // rules ([netfilter.Ruleset.Prints]). What kube-proxy says of its progress, the time, and how many connections there
-// are, also at each real server, may differ. Of readings with connections, or probes, nothing is claimed, nor of those not made by LoadToCompare.
+// are, also at each real server, may differ. Of readings with connections, or probes, nothing is claimed, nor of
+// those not made by LoadToCompare.
 func (s *State) SameBeside(o *State) bool {
 	if s.asTheyWere == nil || o.asTheyWere == nil {
 		return false

@@ -217,7 +217,7 @@ func statusConclusion(r *report.StatusReport) string {
 			plaintext.Plural(s.Nodes, "node"))
 	case report.ByDesign:
 		if r.ByDesign != "" {
-			return r.ByDesign
+			return r.Service.Namespace + "/" + r.Service.Name + ": " + r.ByDesign
 		}
 	case report.Match:
 	}

@@ -285,6 +285,10 @@ func (c *comparison) lists(p place, a, b *list) {
 		c.entry(p, report.Added, nil, x)
 	}
 	for _, m := range d.moved {
+		if c.focus != nil && c.focus.backend { // what one node has in two tables is in one of the other's
+			c.must[p.part]++
+			continue
+		}
 		c.entry(p, report.Moved, m[0], m[1])
 	}
 	if len(d.removed)+len(d.added)+len(d.moved) == 0 && a.probabilities != b.probabilities {

@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"iter"
 	"net/netip"
 	"path"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -318,9 +320,10 @@ func (r *reader) identity() {
 var ofOnePod = []string{"CNI-", "KUBE-POD-FW-", "cali-"}
 
 // clients notes what is of the pods that the paths come from: each node has others. A chain is of such a pod if a rule
-// that is for its address alone leads there, or if its name has the pod's interface.
+// that is for its address alone leads there, or if its name has the pod's interface; an address is, if a rule leads from
+// there to such a chain.
 func (r *reader) clients() {
-	seen := map[string]bool{}
+	seen, chains := map[string]bool{}, map[string]bool{}
 	for i := range r.report.Paths {
 		o := &r.report.Paths[i].Origin
 		a, err := netip.ParseAddr(o.Address)
@@ -330,15 +333,34 @@ func (r *reader) clients() {
 		seen[o.Address] = true
 		r.ownText(o.Address, "<client>")
 		dev := r.state.Host.DevOf(a)
+		for c, rule := range r.rulesOf() {
+			if base, ok := strings.CutSuffix(c.Name, "-"+dev); ok && dev != "" && isOfOnePod(c.Name) {
+				r.ownText(c.Name, "<client's "+base+">")
+				r.ownText(dev, "<client's interface>")
+			}
+			if (rule.Key.Src == a || rule.Key.Dst == a) && isOfOnePod(rule.Target) {
+				r.ownText(rule.Target, "<client's chain>")
+				chains[rule.Target] = true
+			}
+		}
+	}
+	for _, rule := range r.rulesOf() {
+		for _, a := range []netip.Addr{rule.Key.Src, rule.Key.Dst} {
+			if a.IsValid() && chains[rule.Target] {
+				r.ownText(a.String(), "<client>") // of the other family
+			}
+		}
+	}
+}
+
+// rulesOf yields all rules with their chains.
+func (r *reader) rulesOf() iter.Seq2[*netfilter.Chain, *netfilter.Rule] {
+	return func(yield func(*netfilter.Chain, *netfilter.Rule) bool) {
 		for _, t := range r.state.Rules.Tables {
 			for _, c := range t.Chains {
-				if base, ok := strings.CutSuffix(c.Name, "-"+dev); ok && dev != "" && isOfOnePod(c.Name) {
-					r.ownText(c.Name, "<client's "+base+">")
-					r.ownText(dev, "<client's interface>")
-				}
 				for _, rule := range c.Rules {
-					if (rule.Key.Src == a || rule.Key.Dst == a) && isOfOnePod(rule.Target) {
-						r.ownText(rule.Target, "<client's chain>")
+					if !yield(c, rule) {
+						return
 					}
 				}
 			}

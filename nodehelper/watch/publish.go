@@ -169,7 +169,7 @@ func (p *publisher) judged(r *report.NodeReport, v *view, s *settler) {
 	for _, n := range v.paths {
 		status.Paths.Total += n
 	}
-	status.Verdict = publishedVerdict(&status.Paths, findings)
+	status.Verdict = nodereport.VerdictOf(&status.Paths, findings)
 	p.mu.Lock()
 	p.findings, p.status, p.failure = findings, status, ""
 	p.mu.Unlock()

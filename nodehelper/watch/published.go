@@ -7,28 +7,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// publishedVerdict is the verdict of a node by what counts.
-func publishedVerdict(paths *nodereport.Paths, findings []nodereport.Finding) report.Verdict {
-	v := report.Match
-	if paths.Total > 0 && paths.ByDesign == paths.Total {
-		v = report.ByDesign
-	}
-	for _, x := range []struct {
-		is bool
-		to report.Verdict
-	}{
-		{paths.Mismatched > 0, report.Mismatch}, {paths.Warnings > 0, report.Warning}, {paths.Unknown > 0, report.Unknown},
-	} {
-		if x.is {
-			v = report.Worse(v, x.to)
-		}
-	}
-	for i := range findings {
-		v = report.Worse(v, report.AgentVerdict(findings[i].Severity))
-	}
-	return v
-}
-
 // notJudged is the code of paths that could not be judged where no finding says why.
 const notJudged = "NotJudged"
 

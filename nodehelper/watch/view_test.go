@@ -78,7 +78,7 @@ func TestAnErrorCountsByItself(t *testing.T) {
 			if want == settling {
 				want = report.Match // of the node; the path is counted as settling
 			}
-			if got := publishedVerdict(&paths, publishedOf(r, &a.settler)); got != want {
+			if got := nodereport.VerdictOf(&paths, publishedOf(r, &a.settler)); got != want {
 				t.Errorf("the node is %s, want %s", got, want)
 			}
 		})

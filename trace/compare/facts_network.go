@@ -319,9 +319,9 @@ func (r *reader) identity() {
 // github.com/containernetworking/plugins), kube-router, Calico.
 var ofOnePod = []string{"CNI-", "KUBE-POD-FW-", "cali-"}
 
-// clients notes what is of the pods that the paths come from: each node has others. A chain is of such a pod if a rule
-// that is for its address alone leads there, or if its name has the pod's interface; an address is, if a rule leads from
-// there to such a chain.
+// clients notes what is of the pods that the paths come from: each node has others. A chain is of such a pod if a
+// rule that is for its address alone leads there, or if its name has the pod's interface; an address is, if a rule
+// leads from there to such a chain.
 func (r *reader) clients() {
 	seen, chains := map[string]bool{}, map[string]bool{}
 	for i := range r.report.Paths {

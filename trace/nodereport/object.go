@@ -84,6 +84,26 @@ type Paths struct {
 	Settling   int `json:"settling"`
 }
 
+// VerdictOf is the verdict of a node by the counts of its paths and its findings.
+func VerdictOf(paths *Paths, findings []Finding) report.Verdict {
+	v := report.Match
+	if paths.Total > 0 && paths.ByDesign == paths.Total {
+		v = report.ByDesign
+	}
+	for _, x := range []struct {
+		n  int
+		of report.Verdict
+	}{{paths.Mismatched, report.Mismatch}, {paths.Warnings, report.Warning}, {paths.Unknown, report.Unknown}} {
+		if x.n > 0 {
+			v = report.Worse(v, x.of)
+		}
+	}
+	for i := range findings {
+		v = report.Worse(v, report.AgentVerdict(findings[i].Severity))
+	}
+	return v
+}
+
 // Finding is a finding of one Service, or of the node where Service is empty.
 type Finding struct {
 	Code      string          `json:"code"`

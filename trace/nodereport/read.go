@@ -156,25 +156,9 @@ func (s *Status) contradiction() string {
 
 // atLeast is the verdict that the counts of paths and the findings ask for.
 func (s *Status) atLeast() report.Verdict {
-	v := report.ByDesign
-	for _, x := range []struct {
-		n  int
-		of report.Verdict
-	}{
-		{s.Paths.Matched, report.Match},
-		{s.Paths.Mismatched, report.Mismatch},
-		{s.Paths.Warnings, report.Warning},
-		{s.Paths.Unknown, report.Unknown},
-	} {
-		if x.n > 0 {
-			v = report.Together(v, x.of)
-		}
-	}
-	for i := range s.Findings {
-		v = report.Together(v, report.AgentVerdict(s.Findings[i].Severity))
-	}
+	v := VerdictOf(&s.Paths, s.Findings)
 	for i := range s.Folded {
-		v = report.Together(v, report.AgentVerdict(s.Folded[i].Severity))
+		v = report.Worse(v, report.AgentVerdict(s.Folded[i].Severity))
 	}
 	return v
 }

@@ -96,7 +96,8 @@ func (o *statusOptions) config(env *environment, flags *pflag.FlagSet, args []st
 		}
 	}
 	if n := *env.kube.Namespace; !c.asked && n != "" {
-		return c, run.Usagef("--namespace %q is of no use without SERVICE: status shows the Services of all namespaces", n)
+		env.errOut.Sentence("note: --namespace %s is for a SERVICE: without one, status shows the Services of all namespaces",
+			safetext.Line(n, maxError))
 	}
 	if c.printer, err = o.output.printer(report.KindStatus); err != nil {
 		return c, err

@@ -70,6 +70,7 @@ func (o *Object) check() error {
 		if !f.isNamed() || !slices.Contains(report.AgentSeverities, f.Severity) || f.Paths < 0 || f.Paths > maxCount {
 			return errors.New("its report has a finding that this version does not know")
 		}
+		f.Since = plausible(f.Since)
 	}
 	for i := range s.Folded {
 		f := &s.Folded[i]
@@ -77,6 +78,7 @@ func (o *Object) check() error {
 			f.Services < 1 || f.Services > maxCount || f.Paths < 0 || f.Paths > maxCount {
 			return errors.New("its report has a count of findings that this version does not know")
 		}
+		f.Since = plausible(f.Since)
 	}
 	for _, n := range []int{
 		s.Paths.Total, s.Paths.Matched, s.Paths.Mismatched, s.Paths.ByDesign, s.Paths.Warnings, s.Paths.Unknown,
@@ -88,11 +90,6 @@ func (o *Object) check() error {
 	}
 	if why := s.contradiction(); why != "" {
 		return errors.New("its report contradicts itself: " + why)
-	}
-	for _, since := range s.sinces() {
-		if *since != nil && (*since).Time.Before(firstSince) {
-			*since = nil
-		}
 	}
 	if m := s.Mode; m != nil {
 		for _, text := range []*string{&m.Actual, &m.Configured, &m.Backend, &m.KubeProxyVersion, &m.Health} {
@@ -108,16 +105,12 @@ func (o *Object) check() error {
 // firstSince is a time before which there was no Kubernetes.
 var firstSince = time.Date(2014, time.June, 1, 0, 0, 0, 0, time.UTC)
 
-// sinces are the times since which findings were there.
-func (s *Status) sinces() []**metav1.Time {
-	out := make([]**metav1.Time, 0, len(s.Findings)+len(s.Folded))
-	for i := range s.Findings {
-		out = append(out, &s.Findings[i].Since)
+// plausible is a time since which a finding is there; nil where it cannot be.
+func plausible(since *metav1.Time) *metav1.Time {
+	if since != nil && since.Time.Before(firstSince) {
+		return nil
 	}
-	for i := range s.Folded {
-		out = append(out, &s.Folded[i].Since)
-	}
-	return out
+	return since
 }
 
 // contradiction says what of a status cannot be together; "" for nothing: counts that are not those of the paths, and a

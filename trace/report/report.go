@@ -160,7 +160,8 @@ type Value struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Inferred tells whether a value is what the rules show of it, which may be less than what kube-proxy was told.
+// Inferred tells whether a value is what the rules show of it (kubeproxy.FromRules), which may be less than what
+// kube-proxy was told.
 func (v *Value) Inferred() bool { return v.Source == "rules" }
 
 // ObjectRef names a namespaced object.

@@ -4,9 +4,11 @@ package run
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -15,6 +17,9 @@ import (
 
 // changes names the Services that differ between two readings, or whose EndpointSlices do; of all if names is nil.
 func changes(before, after *snapshot.Cluster, names []types.NamespacedName) []types.NamespacedName {
+	if before == after {
+		return nil
+	}
 	was, is := versions(before), versions(after)
 	var out []types.NamespacedName
 	add := func(name types.NamespacedName) {
@@ -54,8 +59,25 @@ func versions(c *snapshot.Cluster) map[proxied]string {
 	return out
 }
 
+// unchanged tells whether two readings have the same objects in the same order, each in the same version. What has no
+// version may have changed.
+func unchanged(before, after *snapshot.Cluster) bool {
+	return sameVersions(before.Services, after.Services) && sameVersions(before.EndpointSlices, after.EndpointSlices) &&
+		sameVersions(before.Endpoints, after.Endpoints) && slices.Equal(before.Nodes, after.Nodes) &&
+		slices.Equal(before.Pods, after.Pods) && slices.Equal(before.ConfigMaps, after.ConfigMaps) &&
+		slices.Equal(before.Missing, after.Missing) && maps.Equal(before.Unread, after.Unread)
+}
+
+func sameVersions[T metav1.Object](before, after []T) bool {
+	return slices.EqualFunc(before, after, func(a, b T) bool {
+		return a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion() &&
+			a.GetUID() == b.GetUID() && a.GetName() == b.GetName() && a.GetNamespace() == b.GetNamespace()
+	})
+}
+
 // objectLists lists the objects for many nodes at once: each needs a list that was begun after its request, and all
-// that wait for the same list share it.
+// that wait for the same list share it. A list that has what the last one had is the last one: its index need not be
+// made again.
 type objectLists struct {
 	mu      sync.Mutex
 	next    *objectList // not begun yet
@@ -100,6 +122,9 @@ func (l *objectLists) run(ctx context.Context, s *Session) {
 			return err
 		})
 		if now.err == nil {
+			if l.last != nil && unchanged(l.last, now.objects) {
+				now.objects = l.last
+			}
 			l.last = now.objects
 		}
 		close(now.done)

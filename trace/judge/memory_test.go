@@ -38,6 +38,7 @@ var remembering = []struct {
 	{"real-2node-nftables", "node1", true},
 	{"v1.28-iptables", "node1", true},
 	{"v1.31-nftables", "node3", true},
+	{"../faults/iptables-neighbours/healthy", "node1", true},
 }
 
 // A judgement with a Memory has the report of a judgement without, whatever has changed in the API and on the node
@@ -147,16 +148,24 @@ func (w *changingNode) change() string {
 		return "all was undone"
 	case n < 20:
 		return "nothing"
-	case n < 55:
+	case n < 42:
 		return w.changeSlice()
-	case n < 63:
+	case n < 45:
+		return w.addSlice()
+	case n < 50:
 		return w.changeService()
-	case n < 66:
+	case n < 55:
+		return w.changeServiceMore()
+	case n < 57:
 		return w.changeNode()
-	case n < 92:
+	case n < 59:
+		return w.changeNodeMore()
+	case n < 78:
 		return w.changeRules()
-	default:
+	case n < 82:
 		return w.changeFile()
+	default:
+		return w.changeAny()
 	}
 }
 
@@ -283,6 +292,9 @@ func (w *changingNode) has(files []string) []string {
 
 func (w *changingNode) changeRules() string {
 	files := w.has(ruleFiles)
+	if len(files) == 0 {
+		return "nothing"
+	}
 	file := files[w.IntN(len(files))]
 	if file == snapshot.NFTFile {
 		return file + ": " + w.changeNFT()

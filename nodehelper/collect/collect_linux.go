@@ -113,24 +113,6 @@ func collect(ctx context.Context, o Options, emit func(File) error) error {
 	return r.read(ctx, others, emit)
 }
 
-// settledReads is how often rules are read that change meanwhile.
-const settledReads = 3
-
-// settled reads the rules, and again if the kernel's nftables have changed meanwhile, so that all rules are of the same
-// moment. The legacy tables have no generation number; the plugin reads them again if something is wrong with them.
-func (r *reader) settled(ctx context.Context) (files []File, err error) {
-	for range settledReads {
-		before := r.generation()
-		if files, err = r.readRules(ctx); err != nil {
-			return nil, err
-		}
-		if r.generation() == before {
-			break
-		}
-	}
-	return files, nil
-}
-
 // readRules reads the rules once. What nft prints, snapshot.NFTFile, has the content of snapshot.NFTDumpFile, and takes
 // longer to read.
 func (r *reader) readRules(ctx context.Context) (files []File, err error) {

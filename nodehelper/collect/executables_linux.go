@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -128,9 +127,35 @@ func readIPsec(ctx context.Context, r *reader) ([]byte, error) {
 }
 
 // unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c,
-// iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself.
-var unreadable = regexp.MustCompile("(?m)^.*(is incompatible, use 'nft' tool|contains incompatible " +
-	"base-chains|unsupported revision|bytes of unknown (match|target) data|XT (match|target) .* not found).*$")
+// iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself. A line with both texts says
+// so.
+var unreadable = []struct{ text, also string }{
+	{"is incompatible, use 'nft' tool", ""},
+	{"unsupported revision", ""},
+	{"bytes of unknown ", " data"},
+	{"XT match ", " not found"},
+	{"XT target ", " not found"},
+}
+
+// unreadableLine returns the first line of unreadable; nil where there is none. A node has 15 MB of rules.
+func unreadableLine(text []byte) []byte {
+	for _, x := range unreadable {
+		for at := 0; ; {
+			i := bytes.Index(text[at:], []byte(x.text))
+			if i < 0 {
+				break
+			}
+			i += at
+			line := text[bytes.LastIndexByte(text[:i], '\n')+1:]
+			line, _, _ = bytes.Cut(line, []byte("\n"))
+			if bytes.Contains(line, []byte(x.also)) {
+				return line
+			}
+			at = i + len(x.text)
+		}
+	}
+	return nil
+}
 
 // save reads the rules of a backend.
 func save(program, backend string) func(context.Context, *reader) ([]byte, error) {
@@ -149,7 +174,7 @@ func save(program, backend string) func(context.Context, *reader) ([]byte, error
 		}
 		complete := func(stdout []byte, stderr string) error {
 			for _, text := range [][]byte{stdout, []byte(stderr)} {
-				if line := unreadable.Find(text); line != nil && !bytes.Contains(line, []byte("incompatible base-chains")) {
+				if line := unreadableLine(text); line != nil {
 					return fmt.Errorf("%s-%s-save cannot read all of the rules: %s", program, backend, bytes.TrimSpace(line))
 				}
 			}

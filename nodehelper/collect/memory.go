@@ -11,6 +11,8 @@ package collect
 // It is for one network namespace, and for one reading at a time.
 type Memory struct {
 	sets map[setName][]byte
+	// restless says that the rules have changed while they were read.
+	restless bool
 }
 
 // setName is the kernel's name of a set that no other one ever gets.

@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
-// settledReads is how often rules are read that change meanwhile.
-const settledReads = 3
+const (
+	// settledReads is how often rules are read that change meanwhile.
+	settledReads = 3
+	// longRead is from when on waiting for a moment to read costs less than reading again.
+	longRead = 500 * time.Millisecond
+)
 
 // settled reads the rules, and again if the kernel's nftables have changed meanwhile, so that all rules are of the same
 // moment. The legacy tables have no generation number; the plugin reads them again if something is wrong with them.
@@ -19,22 +23,31 @@ const settledReads = 3
 func (r *reader) settled(ctx context.Context) (files []File, err error) {
 	restless := r.Memory != nil && r.Memory.restless
 	for i := range settledReads {
-		if restless || i > 0 {
-			restless = justWritten(ctx, r.generation)
+		if restless {
+			restless = justWritten(ctx, generationOf)
 		}
-		before := r.generation()
+		begin, before := time.Now(), r.generation()
 		if files, err = r.readRules(ctx); err != nil {
 			return nil, err
 		}
 		if r.generation() == before {
 			break
 		}
-		restless = true
+		restless = i > 0 || time.Since(begin) >= longRead
 	}
 	if r.Memory != nil {
 		r.Memory.restless = restless
 	}
 	return files, nil
+}
+
+// generationOf is [nftGeneration] of a kernel that has told one before; 0 where it does not now.
+func generationOf() uint32 {
+	n, err := nftGeneration()
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // Times of waiting for a moment to read.

@@ -7,6 +7,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Rules that change all the time are read when the longest time without a change begins.
@@ -74,4 +79,61 @@ func TestWaitingForAMomentEndsWithTheContext(t *testing.T) {
 			t.Errorf("it waits for %v", waited)
 		}
 	})
+}
+
+// Rules that change while they are read are read again; the next reading knows of it, and that it is over.
+func TestRulesThatChangeAreReadAgain(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft") {
+		return
+	}
+	nft := func(text string) { testutil.Run(t, text, "nft", "-f", "-") }
+	nft("table ip k {\nchain c {\n}\n}\n")
+	memory := &Memory{}
+	reads := 0
+	var during func()
+	read := func() {
+		t.Helper()
+		reads = 0
+		r := &reader{
+			Options: Options{Files: []string{snapshot.NFTDumpFile, snapshot.TimeFile}, Memory: memory}, kernel: newKernel(""),
+		}
+		counts := func(_ context.Context, _ *reader) ([]byte, error) {
+			reads++
+			during()
+			return []byte("x"), nil
+		}
+		was := rules
+		rules = []source{{snapshot.TimeFile, counts}}
+		defer func() { rules = was }()
+		if _, err := r.settled(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct {
+		name     string
+		during   func()
+		reads    int
+		restless bool
+	}{
+		{"nothing changes", func() {}, 1, false},
+		{"one change", func() {
+			if reads == 1 {
+				nft("add rule ip k c accept\n")
+			}
+		}, 2, false},
+		{"one change, and it takes long", func() {
+			if reads == 1 {
+				nft("add rule ip k c accept\n")
+				time.Sleep(longRead)
+			}
+		}, 2, false},
+		{"always another one", func() { nft("add rule ip k c accept\n") }, settledReads, true},
+		{"they are known to change, and do not any more", func() {}, 1, false},
+	} {
+		during = x.during
+		read()
+		if reads != x.reads || memory.restless != x.restless {
+			t.Errorf("%s: %d readings, restless %t; want %d, %t", x.name, reads, memory.restless, x.reads, x.restless)
+		}
+	}
 }

@@ -28,7 +28,7 @@ func TestUnreadableLine(t *testing.T) {
 	}
 }
 
-// BenchmarkUnreadableLine searches what a node of 5,000 Services has: all of it is looked at at each reading.
+// BenchmarkUnreadableLine searches what a node of 5,000 Services has: each reading looks at all of it.
 func BenchmarkUnreadableLine(b *testing.B) {
 	text := bytes.Repeat([]byte(`[0:0] -A KUBE-SVC-ABCDEFGHIJKLMNOP ! -s 10.244.0.0/16 -d 10.96.12.34/32 -p tcp -m comment `+
 		`--comment "scale/svc-01234:http cluster IP" -m tcp --dport 80 -j KUBE-MARK-MASQ`+"\n"), 97_000)

@@ -102,7 +102,8 @@ func (r *rhythm) best(at time.Time) bool {
 	if first {
 		return false
 	}
-	if r.gaps++; r.gaps == 1 {
+	r.gaps++
+	if r.gaps == 1 {
 		r.shortest, r.longest = gap, gap
 		return false
 	}

@@ -38,9 +38,9 @@ func TestJustWritten(t *testing.T) {
 					at := func() time.Duration { return start + time.Since(begin) }
 					generation := func() uint32 {
 						var n uint32
-						for i := time.Duration(0); i <= at()/x.period; i++ {
+						for from := time.Duration(0); from <= at(); from += x.period {
 							for _, c := range x.changes {
-								if i*x.period+c <= at() {
+								if from+c <= at() {
 									n++
 								}
 							}

@@ -253,7 +253,7 @@ func (w *changingNode) addSlice() string {
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for _, p := range of.Spec.Ports {
-		name, port := p.Name, int32(8080+w.IntN(2)) //nolint:gosec // small
+		name, port := p.Name, int32(8080+w.IntN(2))
 		e := discoveryv1.EndpointPort{Name: &name, Port: &port, Protocol: &p.Protocol}
 		switch w.IntN(6) {
 		case 0:
@@ -266,7 +266,7 @@ func (w *changingNode) addSlice() string {
 		s.Ports = append(s.Ports, e)
 	}
 	for range w.IntN(3) {
-		a := strings.SplitN(w.someAddress(false), "/", 2)[0]
+		a := w.oneAddress()
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
 	}
 	if w.IntN(3) == 0 {
@@ -286,12 +286,12 @@ var serviceChanges = []func(w *changingNode, s *corev1.Service){
 	},
 	func(w *changingNode, s *corev1.Service) {
 		for i := range s.Spec.Ports {
-			s.Spec.Ports[i].NodePort = 30000 + int32(w.IntN(50)) //nolint:gosec // small
+			s.Spec.Ports[i].NodePort = 30000 + int32(w.IntN(50))
 		}
 	},
 	func(w *changingNode, s *corev1.Service) {
 		s.Spec.ExternalTrafficPolicy = []corev1.ServiceExternalTrafficPolicy{"", "Local", "Cluster"}[w.IntN(3)]
-		s.Spec.HealthCheckNodePort = 31000 + int32(w.IntN(9)) //nolint:gosec // small
+		s.Spec.HealthCheckNodePort = 31000 + int32(w.IntN(9))
 	},
 	func(w *changingNode, s *corev1.Service) {
 		mode := []corev1.LoadBalancerIPMode{corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy}[w.IntN(2)]
@@ -320,7 +320,7 @@ var serviceChanges = []func(w *changingNode, s *corev1.Service){
 	func(w *changingNode, s *corev1.Service) { s.Spec.ExternalIPs = []string{w.oneAddress()} },
 	func(w *changingNode, s *corev1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: "more", Protocol: []corev1.Protocol{"TCP", "UDP", "SCTP"}[w.IntN(3)], Port: 80 + int32(w.IntN(3)), //nolint:gosec // small
+			Name: "more", Port: 80 + int32(w.IntN(3)), Protocol: []corev1.Protocol{"TCP", "UDP", "SCTP"}[w.IntN(3)],
 		})
 	},
 	func(_ *changingNode, s *corev1.Service) {
@@ -332,7 +332,10 @@ var serviceChanges = []func(w *changingNode, s *corev1.Service){
 	func(_ *changingNode, s *corev1.Service) { s.UID = types.UID(string(s.UID) + "x") },
 }
 
-func (w *changingNode) oneAddress() string { return strings.SplitN(w.someAddress(false), "/", 2)[0] }
+func (w *changingNode) oneAddress() string {
+	a, _, _ := strings.Cut(w.someAddress(false), "/")
+	return a
+}
 
 // changeServiceMore changes what decides of a Service, or adds one with an address that another has.
 func (w *changingNode) changeServiceMore() string {

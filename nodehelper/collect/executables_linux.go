@@ -127,12 +127,13 @@ func readIPsec(ctx context.Context, r *reader) ([]byte, error) {
 }
 
 // unreadable is what the save programs say of what they do not understand (iptables/nft-shared.c, iptables/nft.c,
-// iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself. A line with both texts says
-// so.
-var unreadable = []struct{ text, also string }{
+// iptables/xtables-save.c): a rule or a table that a newer one has written, or nft itself. A line with one text
+// behind the other says so.
+var unreadable = []struct{ text, then string }{
 	{"is incompatible, use 'nft' tool", ""},
 	{"unsupported revision", ""},
-	{"bytes of unknown ", " data"},
+	{"bytes of unknown match data", ""},
+	{"bytes of unknown target data", ""},
 	{"XT match ", " not found"},
 	{"XT target ", " not found"},
 }
@@ -140,18 +141,16 @@ var unreadable = []struct{ text, also string }{
 // unreadableLine returns the first line of unreadable; nil where there is none. A node has 15 MB of rules.
 func unreadableLine(text []byte) []byte {
 	for _, x := range unreadable {
-		for at := 0; ; {
-			i := bytes.Index(text[at:], []byte(x.text))
-			if i < 0 {
+		for rest := text; ; {
+			before, after, found := bytes.Cut(rest, []byte(x.text))
+			if !found {
 				break
 			}
-			i += at
-			line := text[bytes.LastIndexByte(text[:i], '\n')+1:]
-			line, _, _ = bytes.Cut(line, []byte("\n"))
-			if bytes.Contains(line, []byte(x.also)) {
-				return line
+			end, _, _ := bytes.Cut(after, []byte("\n"))
+			if bytes.Contains(end, []byte(x.then)) {
+				return rest[bytes.LastIndexByte(before, '\n')+1 : len(before)+len(x.text)+len(end)]
 			}
-			at = i + len(x.text)
+			rest = after[len(end):]
 		}
 	}
 	return nil

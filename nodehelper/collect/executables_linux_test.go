@@ -16,11 +16,14 @@ func TestUnreadableLine(t *testing.T) {
 		"# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n" + rules: "",
 		"# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n-A X [8 bytes of unknown " +
 			"match data] -j Y": "-A X [8 bytes of unknown match data] -j Y",
-		rules + "-A X -m foo [4 bytes of unknown target data]\n": "-A X -m foo [4 bytes of unknown target data]",
-		rules + "-A X -m set unsupported revision\n":             "-A X -m set unsupported revision",
-		rules + "XT match `foo' not found\n":                     "XT match `foo' not found",
-		rules + "XT target `FOO' not found":                      "XT target `FOO' not found",
-		"XT target of mine\nis not found\n":                      "",
+		rules + "-A X -m foo [4 bytes of unknown target data]\n":   "-A X -m foo [4 bytes of unknown target data]",
+		rules + "-A X -m set unsupported revision\n":               "-A X -m set unsupported revision",
+		rules + "XT match `foo' not found\n":                       "XT match `foo' not found",
+		rules + "XT target `FOO' not found":                        "XT target `FOO' not found",
+		"XT target of mine\nis not found\n":                        "",
+		"-A X -m comment --comment \"is not found by XT match a\"": "",
+		"4 bytes of unknown origin, or data\nXT match `a' not found, nor is XT match `b'\n": "XT match `a' not found, " +
+			"nor is XT match `b'",
 	} {
 		if got := string(unreadableLine([]byte(text))); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -174,9 +174,5 @@ func (r *reader) generation() uint32 {
 	if there, err := r.kernel.has("nf_tables"); err != nil || !there {
 		return 0
 	}
-	n, err := nftGeneration()
-	if err != nil {
-		return 0
-	}
-	return n
+	return generationOf()
 }

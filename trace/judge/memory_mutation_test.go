@@ -15,11 +15,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// jsonPlace is a value in a document, and how it is replaced, or taken away.
+// jsonPlace is a value in a document, and how it is replaced.
 type jsonPlace struct {
 	key   string // that it has in the innermost object
 	value any
@@ -163,7 +164,7 @@ var (
 // insertForeignRule puts a rule of somebody else into a chain of a file of iptables-save.
 func (w *changingNode) insertForeignRule(file string) string {
 	lines := strings.SplitAfter(string(w.files[file]), "\n")
-	var chains []int // where they are declared, or have a rule
+	var chains []int // the lines of their rules
 	for i, line := range lines {
 		if strings.HasPrefix(line, "-A ") {
 			chains = append(chains, i)
@@ -276,8 +277,26 @@ func (w *changingNode) addSlice() string {
 	return fmt.Sprintf("another slice of %s/%s: %.300s", of.Namespace, of.Name, asJSON(w.t, s.Endpoints))
 }
 
-// serviceChanges are what may be changed of a Service besides what changeService changes.
+// serviceChanges are what may be changed of a Service.
 var serviceChanges = []func(w *changingNode, s *corev1.Service){
+	func(w *changingNode, s *corev1.Service) {
+		all := w.objects.Services
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, all[w.IntN(len(all))].Spec.ClusterIP)
+	},
+	func(_ *changingNode, s *corev1.Service) {
+		if len(s.Spec.Ports) > 0 {
+			s.Spec.Ports[0].Port++
+		}
+	},
+	func(_ *changingNode, s *corev1.Service) {
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+	},
+	func(_ *changingNode, s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP },
+	func(_ *changingNode, s *corev1.Service) {
+		if len(s.Spec.Ports) > 0 {
+			s.Spec.Ports[0].TargetPort = intstr.FromInt32(9999)
+		}
+	},
 	func(w *changingNode, s *corev1.Service) {
 		s.Spec.Type = []corev1.ServiceType{
 			corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
@@ -337,31 +356,36 @@ func (w *changingNode) oneAddress() string {
 	return a
 }
 
-// changeServiceMore changes what decides of a Service, or adds one with an address that another has.
-func (w *changingNode) changeServiceMore() string {
+// changeService changes what decides of a Service, takes it away, or adds one with an address that another has.
+func (w *changingNode) changeService() string {
 	all := w.objects.Services
 	if len(all) == 0 {
-		return "nothing"
+		return "nothing: there is no Service"
 	}
 	i := w.IntN(len(all))
 	s := all[i].DeepCopy()
-	if w.IntN(8) == 0 {
+	what := "Service " + s.Namespace + "/" + s.Name
+	switch w.IntN(10) {
+	case 0:
+		w.objects.Services = slices.Delete(slices.Clone(all), i, i+1)
+		return what + ": gone"
+	case 1:
 		s.Name += "-copy"
 		w.objects.Services = append(w.objects.Services, s)
-		return fmt.Sprintf("Service %s/%s: a copy", s.Namespace, s.Name)
+		return what + ": a copy"
 	}
 	k := w.IntN(len(serviceChanges))
 	serviceChanges[k](w, s)
 	all[i] = s
-	return fmt.Sprintf("Service %s/%s: change %d: %.300s", s.Namespace, s.Name, k, asJSON(w.t, s.Spec))
+	return fmt.Sprintf("%s: change %d: %.300s", what, k, asJSON(w.t, s.Spec))
 }
 
-// changeNodeMore changes what decides of a Node.
-func (w *changingNode) changeNodeMore() string {
+// changeNode changes what decides of a Node, or takes it away.
+func (w *changingNode) changeNode() string {
 	i := w.IntN(len(w.objects.Nodes))
 	o := w.objects.Nodes[i].DeepCopy()
 	what := ""
-	switch w.IntN(6) {
+	switch w.IntN(7) {
 	case 0:
 		w.objects.Nodes = slices.Delete(slices.Clone(w.objects.Nodes), i, i+1)
 		if len(w.objects.Nodes) == 0 {
@@ -383,6 +407,11 @@ func (w *changingNode) changeNodeMore() string {
 				c.Status, what = corev1.ConditionUnknown, "not ready"
 			}
 		}
+	case 5:
+		if o.Labels == nil {
+			o.Labels = map[string]string{}
+		}
+		o.Labels[corev1.LabelTopologyZone], what = "zone-"+string(rune('a'+w.IntN(3))), "zone"
 	default:
 		o.Status.NodeInfo.KubeProxyVersion, what = "v1.33.0", "kube-proxy's version" //nolint:staticcheck // it is read
 		o.Status.NodeInfo.KernelVersion = "5.4.0"

@@ -14,9 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
@@ -152,14 +150,10 @@ func (w *changingNode) change() string {
 		return w.changeSlice()
 	case n < 45:
 		return w.addSlice()
-	case n < 50:
-		return w.changeService()
 	case n < 55:
-		return w.changeServiceMore()
-	case n < 57:
-		return w.changeNode()
+		return w.changeService()
 	case n < 59:
-		return w.changeNodeMore()
+		return w.changeNode()
 	case n < 78:
 		return w.changeRules()
 	case n < 82:
@@ -230,54 +224,6 @@ func (w *changingNode) changeSlice() string {
 	}
 	all[i] = s
 	return what
-}
-
-func (w *changingNode) changeService() string {
-	all := w.objects.Services
-	if len(all) == 0 {
-		return "nothing: there is no Service"
-	}
-	i := w.IntN(len(all))
-	s := all[i].DeepCopy()
-	what := "Service " + s.Namespace + "/" + s.Name
-	switch w.IntN(6) {
-	case 0:
-		w.objects.Services = slices.Delete(slices.Clone(all), i, i+1)
-		return what + ": gone"
-	case 1:
-		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, all[w.IntN(len(all))].Spec.ClusterIP)
-		what += ": another's address"
-	case 2:
-		if len(s.Spec.Ports) > 0 {
-			s.Spec.Ports[0].Port++
-		}
-		what += ": port"
-	case 3:
-		local := corev1.ServiceInternalTrafficPolicyLocal
-		s.Spec.InternalTrafficPolicy = &local
-		what += ": internalTrafficPolicy"
-	case 4:
-		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		what += ": affinity"
-	default:
-		if len(s.Spec.Ports) > 0 {
-			s.Spec.Ports[0].TargetPort = intstr.FromInt32(9999)
-		}
-		what += ": targetPort"
-	}
-	all[i] = s
-	return what
-}
-
-func (w *changingNode) changeNode() string {
-	i := w.IntN(len(w.objects.Nodes))
-	o := w.objects.Nodes[i].DeepCopy()
-	if o.Labels == nil {
-		o.Labels = map[string]string{}
-	}
-	o.Labels[corev1.LabelTopologyZone] = "zone-" + string(rune('a'+w.IntN(3)))
-	w.objects.Nodes[i] = o
-	return "node " + o.Name + ": zone"
 }
 
 // ruleFiles are those of which changeRules changes lines, or elements.

@@ -73,7 +73,7 @@ func (r *reader) listListeners() ([]byte, error) {
 				text = " v6only:1"
 			}
 		}
-		return fmt.Sprintf("%s skmem:(r%d,rb%d)", text, d.Held, d.Room)
+		return fmt.Sprintf("%s skmem:(r%d,rb%d)", text, d.Held, d.Buffer)
 	})
 }
 

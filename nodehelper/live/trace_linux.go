@@ -245,8 +245,8 @@ func dropsOf(
 // maxDrops is how many discarded packets of a connection are noted: it has a few, with what is repeated.
 const maxDrops = 20
 
-// way is what is known of the packets of one direction.
-type way struct {
+// direction is what is known of the packets of one direction.
+type direction struct {
 	steps []snapshot.TraceStep
 	hooks []snapshot.TraceHook
 	begun map[string]bool // hooks at which the kernel began to trace a packet
@@ -258,7 +258,7 @@ type way struct {
 func (t *tracing) read(
 	out *snapshot.Trace, events []kerneltrace.Event, local netip.AddrPort, entry *ctnetlink.Entry,
 ) error {
-	ways := map[bool]*way{false: {begun: map[string]bool{}}, true: {begun: map[string]bool{}}}
+	directions := map[bool]*direction{false: {begun: map[string]bool{}}, true: {begun: map[string]bool{}}}
 	answers := map[uint32]bool{} // by the event's packet: it is a reply
 	own := map[uint32]bool{}     // by the event's packet: it is this connection's
 	for i := range events {
@@ -288,19 +288,19 @@ func (t *tracing) read(
 		if !e.Legacy {
 			answers[e.ID] = answer
 		}
-		if err := t.note(ways[answer], e); err != nil {
+		if err := t.note(directions[answer], e); err != nil {
 			return err
 		}
 	}
-	out.Steps, out.Hooks = ways[false].steps, ways[false].hooks
+	out.Steps, out.Hooks = directions[false].steps, directions[false].hooks
 	if !fine(&out.Probe) {
-		out.Answer, out.AnswerHooks = ways[true].steps, ways[true].hooks
+		out.Answer, out.AnswerHooks = directions[true].steps, directions[true].hooks
 	}
 	return nil
 }
 
 // note takes an event for one of a direction's first packet, unless that is complete.
-func (t *tracing) note(w *way, e *kerneltrace.Event) error {
+func (t *tracing) note(w *direction, e *kerneltrace.Event) error {
 	switch {
 	case w.done:
 		return nil

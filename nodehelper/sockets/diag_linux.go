@@ -32,9 +32,9 @@ type Diag struct {
 	V6Only bool
 	// Device is the index of the interface that it is bound to; 0 for none.
 	Device int
-	// Held is how much of the room for what it receives is taken, and Room how much there is, in bytes with what the
+	// Held is how much of the room for what it receives is taken, and Buffer how much there is, in bytes with what the
 	// kernel needs beside (SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF); 0 where that is not told.
-	Held, Room uint32
+	Held, Buffer uint32
 }
 
 // maxDiag bounds how many sockets are listed.
@@ -150,7 +150,7 @@ func parseDiag(m []byte) (d Diag, ok bool) {
 			d.V6Only = len(value) > 0 && value[0] != 0
 		case skMemInfo:
 			if len(value) >= 8 {
-				d.Held, d.Room = order.Uint32(value), order.Uint32(value[4:])
+				d.Held, d.Buffer = order.Uint32(value), order.Uint32(value[4:])
 			}
 		}
 		a = a[min((size+3)&^3, len(a)):]

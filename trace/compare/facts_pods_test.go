@@ -16,7 +16,7 @@ func TestTextsOfSockets(t *testing.T) {
 		"[::ffff:10.0.0.1]:80":           {Protocol: "tcp", Address: v4, Port: 80, Mapped: true},
 		"[::]:80":                        {Protocol: "tcp", Address: netip.IPv6Unspecified(), Port: 80},
 		"*:80 its backlog is full":       {Protocol: "tcp", Port: 80, Diagnosed: true, Queue: 1},
-		"10.0.0.1:53 its buffer is full": {Protocol: "udp", Address: v4, Port: 53, Held: 9, Room: 10},
+		"10.0.0.1:53 its buffer is full": {Protocol: "udp", Address: v4, Port: 53, Held: 9, Buffer: 10},
 		"[::ffff:10.0.0.1]:53 on eth0":   {Protocol: "udp", Address: v4, Port: 53, Mapped: true, Device: "eth0"},
 	} {
 		if got := listenerText(&s); got != want {

@@ -47,7 +47,7 @@ func (f *follower) answer() report.Segment {
 			Connection: f.Connection, pod: pod, node: f.node, segment: segment, place: place, podPlace: place,
 			noRoute: EndToEndAnswerLost, largest: f.largest(true), beside: besideOf(f.node, sent.Packet.Hop()),
 		}
-		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment {
+		return byEveryHop(&sent, func(p *netfilter.Packet) report.Segment {
 			way := *v
 			s, in, ok := way.leavesPod(p)
 			if !ok {
@@ -118,7 +118,7 @@ func (f *follower) answerAtNode(by string, was *netfilter.Packet) report.Segment
 		if s, lost := f.answerKept(f.node, by, &sent.Packet); lost && was != nil {
 			return s
 		}
-		return byEveryWay(&sent, func(p *netfilter.Packet) report.Segment { return f.answerLeaves(p, was) })
+		return byEveryHop(&sent, func(p *netfilter.Packet) report.Segment { return f.answerLeaves(p, was) })
 	}
 	in := ""
 	if f.end.End != netfilter.Delivered {
@@ -223,7 +223,7 @@ func (f *follower) backAtClient(in string, back, was *netfilter.Packet) report.S
 		}
 	}
 	if f.Outside {
-		return byEveryWay(&sent, f.leaves)
+		return byEveryHop(&sent, f.leaves)
 	}
 	if f.Pod == "" {
 		return right(segment, nodePlace(f.Client.Name), "back at the client, from %s", f.Start.Packet.Dst)

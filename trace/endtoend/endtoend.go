@@ -126,11 +126,11 @@ func (c *Connection) Segments(judged *report.Segment) []report.Segment {
 			}
 			seen = append(seen, like)
 			var lists [][]report.Segment
-			for _, way := range waysOf(end) {
-				f := &follower{Connection: c, to: e, end: &way, fromPod: out}
+			for _, by := range byHop(end) {
+				f := &follower{Connection: c, to: e, end: &by, fromPod: out}
 				lists = append(lists, f.segments())
 			}
-			merged = worseOf(merged, mergedWays(lists))
+			merged = worseOf(merged, mergedHops(lists))
 		}
 		segments = append(segments, merged...)
 	}

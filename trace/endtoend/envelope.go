@@ -73,10 +73,10 @@ func (x *crossing) outer(place string, e *envelope, end netip.Addr) (
 	if bad != nil {
 		return arrival, x.outerLost(bad, place, x.from, e, end), false
 	}
-	for _, way := range waysOf(&sent) {
-		if arrival, s, ok = x.outerBy(place, e, end, &way.Packet); !ok {
-			if len(sent.Ways) > 0 && s.Verdict == report.SegmentWrong {
-				s = inPart(s, 1+len(sent.Ways))
+	for _, by := range byHop(&sent) {
+		if arrival, s, ok = x.outerBy(place, e, end, &by.Packet); !ok {
+			if len(sent.Hops) > 0 && s.Verdict == report.SegmentWrong {
+				s = inPart(s, 1+len(sent.Hops))
 			}
 			return arrival, s, false
 		}

@@ -155,7 +155,7 @@ func (f *follower) toPod(place string) report.Segment {
 		v.sender = p.Host.MAC(f.fromPod.end.Packet.Out)
 	}
 	_, why := podOf(f.node, f.to.Pod)
-	s := byEveryWay(&f.arrival.end, func(p *netfilter.Packet) report.Segment {
+	s := byEveryHop(&f.arrival.end, func(p *netfilter.Packet) report.Segment {
 		way := *v
 		if s, ok := way.entersPod(p, f.to.At.Addr(), why); !ok {
 			return s

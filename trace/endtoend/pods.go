@@ -118,7 +118,7 @@ func (c *Connection) clientPod() (report.Segment, *passed) {
 		Connection: c, pod: p.State, node: c.Client, segment: segment, place: place, podPlace: place, noRoute: PodNoRoute,
 		translated: c.translated, largest: c.largestOfAny(), beside: besideOf(c.Client, end.Packet.Hop()),
 	}
-	s := byEveryWay(&end, func(p *netfilter.Packet) report.Segment {
+	s := byEveryHop(&end, func(p *netfilter.Packet) report.Segment {
 		way := *v
 		s, in, ok := way.leavesPod(p)
 		if !ok {
@@ -344,8 +344,8 @@ func socketText(s *host.Socket) string {
 		text += fmt.Sprintf(" (%d of %d wait to be accepted)", s.Queue, s.Backlog)
 	case s.Protocol == "udp" && s.Crowded():
 		room := ""
-		if s.Room > 0 {
-			room = fmt.Sprintf(" of %d", s.Room)
+		if s.Buffer > 0 {
+			room = fmt.Sprintf(" of %d", s.Buffer)
 		}
 		text += fmt.Sprintf(" (%d%s bytes are taken)", max(s.Queue, s.Held), room)
 	}

@@ -161,9 +161,9 @@ func (f *follower) crowded(x *host.Socket, at netip.AddrPort, place, command str
 	switch {
 	case !x.Crowded():
 		return s, false
-	case x.Room > 0:
+	case x.Buffer > 0:
 		return unknown(segment, place, f.to.Node, command, "the buffer of the socket that listens at %s is more than half "+
-			"full (%d of %d bytes are taken): a large datagram may be discarded", at, max(x.Queue, x.Held), x.Room), true
+			"full (%d of %d bytes are taken): a large datagram may be discarded", at, max(x.Queue, x.Held), x.Buffer), true
 	}
 	return unknown(segment, place, f.to.Node, command, "%d bytes wait to be read at the socket that listens at %s, and "+
 		"how many may is not known: a process that does not read loses what comes", x.Queue, at), true

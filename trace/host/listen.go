@@ -32,8 +32,8 @@ type Socket struct {
 	// Diagnosed: it was listed over sock_diag, and not from /proc, which has no limits of queues, and does not tell which
 	// sockets of IPv6 take IPv4, too.
 	Diagnosed bool
-	// Held is how much of the room for what it receives is taken, and Room how much there is, where that is told; else 0.
-	Held, Room int64
+	// Held is how much of the room for what it receives is taken, and Buffer how much there is, where that is told; else 0.
+	Held, Buffer int64
 }
 
 // IsIPv4 tells whether it is a socket of IPv4: one of IPv6 may take IPv4, too.
@@ -80,7 +80,7 @@ func (s *Socket) Full() bool {
 	case "tcp":
 		return s.Diagnosed && s.Queue > s.Backlog
 	case "udp":
-		return s.Room > 0 && s.Held > 0 && s.Held+smallest > s.Room
+		return s.Buffer > 0 && s.Held > 0 && s.Held+smallest > s.Buffer
 	}
 	return false
 }
@@ -92,7 +92,7 @@ const usualBuffer = 212992
 // is not told, unless the process has asked for more: what no datagram fits into any more, and what the reader has yet
 // to give back, are less than half (__udp_enqueue_schedule_skb and udp_rqueue_get in net/ipv4/udp.c).
 func (s *Socket) Crowded() bool {
-	return s.Protocol == "udp" && max(s.Queue, s.Held) > cmp.Or(s.Room, usualBuffer)/2
+	return s.Protocol == "udp" && max(s.Queue, s.Held) > cmp.Or(s.Buffer, usualBuffer)/2
 }
 
 // Of a line of ss, what -e and -m add, which it has of sock_diag alone.
@@ -130,7 +130,7 @@ func ParseListen(data []byte) ([]Socket, error) {
 		s.Queue, s.Backlog = count(f[2]), count(f[3])
 		more := line[bytes.LastIndex(line, []byte("))"))+1:] // behind the names of processes
 		if m := skmem.FindSubmatch(more); m != nil {
-			s.Held, s.Room, s.Diagnosed = count(string(m[1])), count(string(m[2])), true
+			s.Held, s.Buffer, s.Diagnosed = count(string(m[1])), count(string(m[2])), true
 		}
 		s.Diagnosed = s.Diagnosed || s.Protocol == "tcp" && s.Backlog > 0 || v6only.Match(more)
 		diagnosed[s.Protocol] = diagnosed[s.Protocol] || s.Diagnosed

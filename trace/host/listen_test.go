@@ -70,11 +70,11 @@ udp   UNCONN 0      0      [fe80::1]%eth0:546         [::]:*
 func TestDiagnosedSockets(t *testing.T) {
 	for text, want := range map[string]Socket{
 		"tcp LISTEN 1 0 0.0.0.0:80 0.0.0.0:*":                               {Queue: 1},
-		"tcp LISTEN 1 0 0.0.0.0:80 0.0.0.0:* skmem:(r0,rb131072)":           {Queue: 1, Room: 131072, Diagnosed: true},
+		"tcp LISTEN 1 0 0.0.0.0:80 0.0.0.0:* skmem:(r0,rb131072)":           {Queue: 1, Buffer: 131072, Diagnosed: true},
 		"tcp LISTEN 1 0 [::]:80 [::]:* v6only:1 <->":                        {Queue: 1, Diagnosed: true},
 		"tcp LISTEN 1 5 0.0.0.0:80 0.0.0.0:*":                               {Queue: 1, Backlog: 5, Diagnosed: true},
 		"udp UNCONN 0 0 [::]:80 [::]:*":                                     {},
-		"udp UNCONN 0 0 0.0.0.0:80 0.0.0.0:* skmem:(r9,rb10,t0)":            {Held: 9, Room: 10, Diagnosed: true},
+		"udp UNCONN 0 0 0.0.0.0:80 0.0.0.0:* skmem:(r9,rb10,t0)":            {Held: 9, Buffer: 10, Diagnosed: true},
 		"tcp LISTEN 0 5 [::ffff:10.0.0.1]:80 *:*":                           {Backlog: 5, Diagnosed: true, Mapped: true},
 		`udp UNCONN 0 0 0.0.0.0:80 *:* users:(("a v6only:1 b",pid=1,fd=2))`: {Process: "a v6only:1 b", PID: 1},
 	} {

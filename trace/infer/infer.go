@@ -72,11 +72,11 @@ var readers = map[string]func(in *Input) []Fact{
 // else speaks for it.
 const enough = 3
 
-// tally counts rules by the configuration that they show.
-type tally[T comparable] map[T]int
+// counts has the numbers of rules by the configuration that they show.
+type counts[T comparable] map[T]int
 
 // most returns the value that most rules show, with their number and that of all; the smallest by less of several.
-func (t tally[T]) most(less func(a, b T) int) (value T, votes, all int) {
+func (t counts[T]) most(less func(a, b T) int) (value T, votes, all int) {
 	for _, v := range slices.SortedFunc(maps.Keys(t), less) {
 		if all += t[v]; t[v] > votes {
 			value, votes = v, t[v]
@@ -137,8 +137,8 @@ func falseFirst(a, b bool) int {
 	return 1
 }
 
-// choice is what a tally of a yes or no comes to. sure: a single rule is enough, as no fault makes one of that form.
-func choice(s kubeproxy.Setting, t tally[bool], sure bool, set func(c *kubeproxy.Config, v bool), what string) Fact {
+// choice is what a counts of a yes or no comes to. sure: a single rule is enough, as no fault makes one of that form.
+func choice(s kubeproxy.Setting, t counts[bool], sure bool, set func(c *kubeproxy.Config, v bool), what string) Fact {
 	v, votes, all := t.most(falseFirst)
 	first, second := kubeproxy.Config{}, kubeproxy.Config{}
 	set(&first, v)

@@ -63,19 +63,19 @@ func TestChoice(t *testing.T) {
 	set := func(c *kubeproxy.Config, v bool) { c.MasqueradeAll = v }
 	for _, tt := range []struct {
 		name  string
-		votes tally[bool]
+		votes counts[bool]
 		sure  bool
 		known bool
 		first bool
 		count int
 	}{
-		{"nothing shows it", tally[bool]{}, false, false, false, 0},
-		{"a single no", tally[bool]{false: 1}, false, true, false, 1},
-		{"two yes", tally[bool]{true: 2}, false, false, true, 2},
-		{"three yes", tally[bool]{true: 3}, false, true, true, 1},
-		{"an explicit yes", tally[bool]{true: 1}, true, true, true, 1},
-		{"one yes of many", tally[bool]{true: 1, false: 20}, false, true, false, 1},
-		{"half and half", tally[bool]{true: 10, false: 10}, false, false, false, 2},
+		{"nothing shows it", counts[bool]{}, false, false, false, 0},
+		{"a single no", counts[bool]{false: 1}, false, true, false, 1},
+		{"two yes", counts[bool]{true: 2}, false, false, true, 2},
+		{"three yes", counts[bool]{true: 3}, false, true, true, 1},
+		{"an explicit yes", counts[bool]{true: 1}, true, true, true, 1},
+		{"one yes of many", counts[bool]{true: 1, false: 20}, false, true, false, 1},
+		{"half and half", counts[bool]{true: 10, false: 10}, false, false, false, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := choice(kubeproxy.MasqueradeAll, tt.votes, tt.sure, set, "rules")

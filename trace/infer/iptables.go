@@ -14,7 +14,7 @@ import (
 func (in *Input) ofIPTables() []Fact {
 	var families [2]*masquerade
 	var ports [2]served
-	loopback := tally[bool]{}
+	loopback := counts[bool]{}
 	for i, f := range nodestate.Families {
 		families[i] = newMasquerade()
 		for _, t := range in.natTables(f) {
@@ -48,7 +48,7 @@ func (m *masquerade) ofChains(t *netfilter.Table) {
 
 // ofRules reads at which addresses the chain of all Services leads to that of all NodePorts: at every one of the
 // node's, or at some, with a rule each. loopback counts whether the rule for all leaves out the loopback address.
-func (s *served) ofRules(services *netfilter.Chain, f netfilter.Family, loopback tally[bool]) {
+func (s *served) ofRules(services *netfilter.Chain, f netfilter.Family, loopback counts[bool]) {
 	for _, r := range services.Rules {
 		if r.Target != kubeproxy.ChainNodePorts {
 			continue

@@ -59,7 +59,7 @@ func (in *Input) servers(f netfilter.Family) served {
 			at[k] = append(at[k], v.Address.Addr())
 		}
 	}
-	shapes := tally[string]{}
+	shapes := counts[string]{}
 	lists := map[string][]netip.Addr{}
 	for _, list := range at {
 		slices.SortFunc(list, netip.Addr.Compare)
@@ -100,7 +100,7 @@ func (in *Input) everyAddress(list []netip.Addr, f netfilter.Family) bool {
 
 // scheduler reads by which scheduler the virtual servers distribute connections: kube-proxy gives all of them the same.
 func (in *Input) scheduler() Fact {
-	t := tally[string]{}
+	t := counts[string]{}
 	for i := range in.State.Virtual {
 		if v := &in.State.Virtual[i]; v.Address.IsValid() {
 			t[v.Scheduler]++

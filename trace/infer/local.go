@@ -53,13 +53,13 @@ func localOf(r *netfilter.Rule, not bool) local {
 
 // masquerade is what the rules of a family show of whose packets to cluster IPs are masqueraded.
 type masquerade struct {
-	by  tally[local] // how pods are recognised
-	all tally[bool]  // whether the source of all packets is translated
+	by  counts[local] // how pods are recognised
+	all counts[bool]  // whether the source of all packets is translated
 	// explicit: a rule without a condition on the source shows masqueradeAll by itself.
 	explicit bool
 }
 
-func newMasquerade() *masquerade { return &masquerade{by: tally[local]{}, all: tally[bool]{}} }
+func newMasquerade() *masquerade { return &masquerade{by: counts[local]{}, all: counts[bool]{}} }
 
 // internal counts the rules of a chain of a Service's cluster IP; marks finds the one that asks for masquerade
 // (pkg/proxy/iptables/proxier.go and pkg/proxy/nftables/proxier.go up to 1.35, "Set up internal traffic handling").
@@ -115,7 +115,7 @@ func (m *masquerade) external(c *netfilter.Chain, cluster, localPrefix string) {
 
 // localFacts says what the families show of detectLocalMode and masqueradeAll.
 func (in *Input) localFacts(families [2]*masquerade) []Fact {
-	all := tally[bool]{}
+	all := counts[bool]{}
 	explicit := false
 	var choices [2][]local
 	var details []string

@@ -34,7 +34,7 @@ func markSet(r *netfilter.Rule) (uint32, bool) {
 // that translate the source go by the same.
 func (in *Input) masqueradeBit() Fact {
 	out := Fact{Setting: kubeproxy.MasqueradeBit}
-	t := tally[uint32]{}
+	t := counts[uint32]{}
 	heeded := true
 	note := func(c *netfilter.Chain, post *netfilter.Chain) {
 		if c == nil {
@@ -99,7 +99,7 @@ func translates(c *netfilter.Chain, mark uint32) bool {
 // someone are addresses of nobody (RFC 5737, RFC 3849).
 var someone = [2]netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 
-func sortedKeys(t tally[string]) []string { return slices.Sorted(maps.Keys(t)) }
+func sortedKeys(t counts[string]) []string { return slices.Sorted(maps.Keys(t)) }
 
 // nothing is a node of which nothing is known.
 var nothing = &host.Network{}

@@ -172,9 +172,9 @@ func (p *pathCase) walkOnward() []onward {
 			continue
 		}
 		x, left := p.onwardBy(s, i, nil, client, lists)
-		for _, way := range p.res.Outcomes[i].Ways { // end may be of a list that a walk has replaced
+		for _, hop := range p.res.Outcomes[i].Hops { // end may be of a list that a walk has replaced
 			var y onward
-			y, left = p.onwardBy(s, i, &way, client, left)
+			y, left = p.onwardBy(s, i, &hop, client, left)
 			x = eitherWay(x, y)
 		}
 		lists = left
@@ -207,17 +207,17 @@ func (p *pathCase) answerBy(
 	return x
 }
 
-// onwardBy is what becomes of the packets behind the first at an end of the walk, where that left by a way; nil stands
-// for that of the end. lists are those of sets that packets have changed, before it and behind it.
+// onwardBy is what becomes of the packets behind the first at an end of the walk, where that left by a next hop; nil
+// stands for that of the end. lists are those of sets that packets have changed, before it and behind it.
 func (p *pathCase) onwardBy(
-	s *netfilter.Start, i int, way *netfilter.Way, client, lists string,
+	s *netfilter.Start, i int, hop *netfilter.Hop, client, lists string,
 ) (x onward, left string) {
 	at := func() *netfilter.Outcome { // a walk may have replaced the list
-		if way == nil {
+		if hop == nil {
 			return &p.res.Outcomes[i]
 		}
 		by := p.res.Outcomes[i]
-		by.Packet.Out, by.Packet.NextHop = way.Out, way.NextHop
+		by.Packet.Out, by.Packet.NextHop = hop.Out, hop.NextHop
 		return &by
 	}
 	end := at()

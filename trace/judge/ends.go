@@ -57,7 +57,7 @@ func (e *stoppedEnd) to() netip.AddrPort {
 func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sure, may []stoppedEnd) {
 	var found []stoppedEnd
 	for i := range len(p.res.Outcomes) { // a check may walk, which replaces the list
-		if s := byEveryWay(&p.res.Outcomes[i], check); s.found() {
+		if s := byEveryHop(&p.res.Outcomes[i], check); s.found() {
 			found = append(found, stoppedEnd{p.res.Outcomes[i], s})
 		}
 	}
@@ -72,19 +72,19 @@ func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sur
 	return sure, may
 }
 
-// byEveryWay asks check of an end, by each way that packets may leave there: what stops them on some of these only may
+// byEveryHop asks check of an end, by each way that packets may leave there: what stops them on some of these only may
 // stop them. A check that walks takes a copy of the end before it does: the walk uses the memory of the list.
-func byEveryWay(at *netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
-	if len(at.Ways) == 0 {
+func byEveryHop(at *netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
+	if len(at.Hops) == 0 {
 		return check(at)
 	}
 	end := *at
 	by := end
 	out := check(&by)
 	free := !out.found()
-	for _, way := range end.Ways {
+	for _, hop := range end.Hops {
 		by = end
-		by.Packet.Out, by.Packet.NextHop = way.Out, way.NextHop
+		by.Packet.Out, by.Packet.NextHop = hop.Out, hop.NextHop
 		s := check(&by)
 		switch {
 		case !s.found():

@@ -13,10 +13,10 @@ import (
 // the ends are of.
 func TestEveryWayIsAskedOfAnEndThatAWalkReplaces(t *testing.T) {
 	list := []netfilter.Outcome{{
-		Packet: netfilter.Packet{Out: "eth0"}, Ways: []netfilter.Way{{Out: "eth1"}, {Out: "eth2"}},
+		Packet: netfilter.Packet{Out: "eth0"}, Hops: []netfilter.Hop{{Out: "eth1"}, {Out: "eth2"}},
 	}}
 	var asked []string
-	got := byEveryWay(&list[0], func(end *netfilter.Outcome) obstacle {
+	got := byEveryHop(&list[0], func(end *netfilter.Outcome) obstacle {
 		asked = append(asked, end.Packet.Out)
 		list[0] = netfilter.Outcome{Packet: netfilter.Packet{Out: "of another walk"}}
 		if end.Packet.Out == "eth1" {

@@ -180,7 +180,7 @@ func (p *pathCase) tunnelEnds(
 	var all obstacle
 	free := false
 	for i := range res.Outcomes {
-		switch s := byEveryWay(&res.Outcomes[i], arrives); {
+		switch s := byEveryHop(&res.Outcomes[i], arrives); {
 		case !s.found():
 			free = true
 		case !all.found():

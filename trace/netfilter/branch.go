@@ -17,7 +17,7 @@ type branch struct {
 	why     string
 	route   string        // of one that was Filtered: the route that its source has
 	by      host.Decision // of one without a usable route: what decided
-	ways    []Way         // of one that was Sent: Outcome.Ways
+	hops    []Hop         // of one that was Sent: Outcome.Hops
 }
 
 // overflowBit stands for every unknown after the 63rd; branches that carry it never merge back.

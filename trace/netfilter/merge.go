@@ -70,10 +70,10 @@ func (b *branch) also(gone *branch) {
 	if b.end != Sent || gone.end != Sent {
 		return
 	}
-	own := Way{b.pkt.Out, b.pkt.NextHop}
-	for _, way := range append([]Way{{gone.pkt.Out, gone.pkt.NextHop}}, gone.ways...) {
-		if way != own && !slices.Contains(b.ways, way) {
-			b.ways = append(slices.Clip(b.ways), way)
+	own := Hop{b.pkt.Out, b.pkt.NextHop}
+	for _, hop := range append([]Hop{{gone.pkt.Out, gone.pkt.NextHop}}, gone.hops...) {
+		if hop != own && !slices.Contains(b.hops, hop) {
+			b.hops = append(slices.Clip(b.hops), hop)
 		}
 	}
 }

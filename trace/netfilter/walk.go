@@ -86,15 +86,15 @@ type Outcome struct {
 	// By is the routing rule and the route that decided of a NoRoute; zero where there is none for the destination. Of a
 	// Filtered one it is what refuses the route back; zero where that is by another interface.
 	By host.Decision
-	// Ways are the other ways by which the packet may have left, of one that was Sent by one of several: no rule asks for
-	// it, but settings of the interfaces do.
-	Ways []Way
+	// Hops are the other next hops by which the packet may have left, of one that was Sent by one of several: no rule asks
+	// for it, but settings of the interfaces do.
+	Hops []Hop
 
 	yes, no uint64 // the unknowns that have to turn out true, and those that must not (Result.Cases)
 }
 
-// Way is by what a packet leaves: Packet.Out and Packet.NextHop.
-type Way struct {
+// Hop is the interface and the next hop by which a packet leaves: Packet.Out and Packet.NextHop.
+type Hop struct {
 	Out     string
 	NextHop netip.Addr
 }
@@ -301,7 +301,7 @@ func (w *Walker) result() Result {
 			Why:    b.why,
 			Route:  b.route,
 			By:     b.by,
-			Ways:   b.ways,
+			Hops:   b.hops,
 			yes:    b.yes,
 			no:     b.no,
 		}

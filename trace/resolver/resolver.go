@@ -130,10 +130,10 @@ func (c *Config) ClusterDomain(namespace string) string {
 	return ""
 }
 
-// Ways says with which libraries a name leads to another one.
-type Ways struct{ Glibc, Musl bool }
+// Libraries says with which libraries a name leads to another one.
+type Libraries struct{ Glibc, Musl bool }
 
 // Leads tells by which libraries name becomes full at some point, if nothing is answered before.
-func (c *Config) Leads(name, full string) Ways {
-	return Ways{slices.Contains(c.Glibc(name), full), slices.Contains(c.Musl(name), full)}
+func (c *Config) Leads(name, full string) Libraries {
+	return Libraries{slices.Contains(c.Glibc(name), full), slices.Contains(c.Musl(name), full)}
 }

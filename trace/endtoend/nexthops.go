@@ -10,24 +10,24 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// waysOf are the outcomes of a packet by each way that it may leave by: of a route with several next hops each
+// byHop are the outcomes of a packet by each way that it may leave by: of a route with several next hops each
 // connection takes one, by its hash (fib_select_multipath in net/ipv4/fib_semantics.c).
-func waysOf(o *netfilter.Outcome) []netfilter.Outcome {
-	out := make([]netfilter.Outcome, 0, 1+len(o.Ways))
+func byHop(o *netfilter.Outcome) []netfilter.Outcome {
+	out := make([]netfilter.Outcome, 0, 1+len(o.Hops))
 	one := *o
-	one.Ways = nil
+	one.Hops = nil
 	out = append(out, one)
-	for _, way := range o.Ways {
-		one.Packet.Out, one.Packet.NextHop = way.Out, way.NextHop
+	for _, hop := range o.Hops {
+		one.Packet.Out, one.Packet.NextHop = hop.Out, hop.NextHop
 		out = append(out, one)
 	}
 	return out
 }
 
-// byEveryWay judges a packet by each way that it may leave by. What is wrong by some alone may be taken by no
+// byEveryHop judges a packet by each way that it may leave by. What is wrong by some alone may be taken by no
 // connection that somebody sees.
-func byEveryWay(o *netfilter.Outcome, judge func(p *netfilter.Packet) report.Segment) (worst report.Segment) {
-	list := waysOf(o)
+func byEveryHop(o *netfilter.Outcome, judge func(p *netfilter.Packet) report.Segment) (worst report.Segment) {
+	list := byHop(o)
 	found := make([]report.Segment, len(list))
 	for i := range list {
 		found[i] = judge(&list[i].Packet)
@@ -48,14 +48,14 @@ func byEveryWay(o *netfilter.Outcome, judge func(p *netfilter.Packet) report.Seg
 }
 
 // inPart is a wrong segment of connections that take one of several ways.
-func inPart(s report.Segment, ways int) report.Segment {
+func inPart(s report.Segment, hops int) report.Segment {
 	s.Verdict, s.Code = report.SegmentUnknown, ""
-	s.Message = fmt.Sprintf("the route has %d next hops, and connections that take one of them fail: %s", ways, s.Message)
+	s.Message = fmt.Sprintf("the route has %d next hops, and connections that take one of them fail: %s", hops, s.Message)
 	return s
 }
 
-// mergedWays are the segments of a connection that takes one of several ways.
-func mergedWays(lists [][]report.Segment) (out []report.Segment) {
+// mergedHops are the segments of a connection that takes one of several ways.
+func mergedHops(lists [][]report.Segment) (out []report.Segment) {
 	isWrong := func(s report.Segment) bool { return s.Verdict == report.SegmentWrong }
 	all := !slices.ContainsFunc(lists, func(l []report.Segment) bool { return !slices.ContainsFunc(l, isWrong) })
 	for _, list := range lists {

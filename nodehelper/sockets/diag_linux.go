@@ -32,7 +32,7 @@ type Diag struct {
 	V6Only bool
 	// Device is the index of the interface that it is bound to; 0 for none.
 	Device int
-	// Held is how much of the room for what it receives is taken, and Buffer how much there is, in bytes with what the
+	// Held is how much of its receive buffer is taken, and Buffer how much there is, in bytes with what the
 	// kernel needs beside (SK_MEMINFO_RMEM_ALLOC and SK_MEMINFO_RCVBUF); 0 where that is not told.
 	Held, Buffer uint32
 }

@@ -32,7 +32,7 @@ type Socket struct {
 	// Diagnosed: it was listed over sock_diag, and not from /proc, which has no limits of queues, and does not tell which
 	// sockets of IPv6 take IPv4, too.
 	Diagnosed bool
-	// Held is how much of the room for what it receives is taken, and Buffer how much there is, where that is told; else 0.
+	// Buffer is the size of the buffer of what it receives, and Held how much of that is taken; 0 where it is not told.
 	Held, Buffer int64
 }
 

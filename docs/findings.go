@@ -5,11 +5,12 @@ package docs
 
 import (
 	_ "embed"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 //go:embed findings.md
@@ -25,10 +26,10 @@ type Finding struct {
 }
 
 var (
-	heading = regexp.MustCompile(`^(###?) (.+)$`)
+	heading = lazyregexp.New(`^(###?) (.+)$`)
 	// begins is how the section of a finding begins, beside other sections: "*error* · ", "*warning*, *info* where … · ".
-	begins = regexp.MustCompile(`^\*(error|warning|info)\*[^·]* · `)
-	link   = regexp.MustCompile(`\[([^\]]*)\]\(([^)]+)\)`)
+	begins = lazyregexp.New(`^\*(error|warning|info)\*[^·]* · `)
+	link   = lazyregexp.New(`\[([^\]]*)\]\(([^)]+)\)`)
 )
 
 // marks are those of Markdown, and what stands in their place.
@@ -41,9 +42,9 @@ var Findings = sync.OnceValue(func() []Finding {
 	var body []string
 	end := func() {
 		text := strings.TrimSpace(strings.Join(body, "\n"))
-		if m := begins.FindString(text); m != "" && code != "" {
+		if m := begins().FindString(text); m != "" && code != "" {
 			out = append(out, Finding{
-				Code: code, Group: group, Severity: begins.FindStringSubmatch(text)[1],
+				Code: code, Group: group, Severity: begins().FindStringSubmatch(text)[1],
 				Summary: sentence(plain(strings.TrimPrefix(text, m))), Text: plain(text),
 			})
 		}
@@ -51,7 +52,7 @@ var Findings = sync.OnceValue(func() []Finding {
 	}
 	for line := range strings.Lines(findings) {
 		line = strings.TrimSuffix(line, "\n")
-		m := heading.FindStringSubmatch(line)
+		m := heading().FindStringSubmatch(line)
 		switch {
 		case m == nil:
 			body = append(body, line)
@@ -107,8 +108,8 @@ func findingOf(code string) (Finding, bool) {
 // plain takes the marks of Markdown out of a text. Of a link to another page the address stays, of one within the page
 // the text.
 func plain(text string) string {
-	text = link.ReplaceAllStringFunc(text, func(l string) string {
-		m := link.FindStringSubmatch(l)
+	text = link().ReplaceAllStringFunc(text, func(l string) string {
+		m := link().FindStringSubmatch(l)
 		if strings.Contains(m[2], "://") {
 			return m[2]
 		}
@@ -121,13 +122,13 @@ func plain(text string) string {
 const unsure = "The path is Unknown: "
 
 // condition is what stands before the first sentence of findings that not every run has.
-var condition = regexp.MustCompile(`^With --[^:]*: `)
+var condition = lazyregexp.New(`^With --[^:]*: `)
 
 // sentence is the first sentence of a text, or what stands before its colon, in one line.
 func sentence(text string) string {
 	text, _, _ = strings.Cut(text, "\n\n")
 	text = strings.Join(strings.Fields(text), " ")
-	with := condition.FindString(text)
+	with := condition().FindString(text)
 	text = text[len(with):]
 	ends := []string{". ", ": "}
 	if rest, ok := strings.CutPrefix(text, unsure); ok {

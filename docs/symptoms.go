@@ -4,11 +4,12 @@ package docs
 
 import (
 	_ "embed"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"unicode"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 //go:embed symptoms.md
@@ -21,7 +22,7 @@ type Symptom struct {
 }
 
 // findingLink is a link to the section of a finding.
-var findingLink = regexp.MustCompile(`\[([A-Za-z]+)\]\(findings\.md#`)
+var findingLink = lazyregexp.New(`\[([A-Za-z]+)\]\(findings\.md#`)
 
 // Symptoms returns the lines of the table.
 var Symptoms = sync.OnceValue(func() (out []Symptom) {
@@ -31,7 +32,7 @@ var Symptoms = sync.OnceValue(func() (out []Symptom) {
 			continue
 		}
 		s := Symptom{Text: strings.TrimSpace(cells[1])}
-		for _, m := range findingLink.FindAllStringSubmatch(cells[3], -1) {
+		for _, m := range findingLink().FindAllStringSubmatch(cells[3], -1) {
 			s.Codes = append(s.Codes, m[1])
 		}
 		if s.Codes != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gctune sets Go's garbage collector, and the pages of its heap, for programs that run for a few seconds, and
-// for the agent that stays.
+// for the agent that stays. Without a call of [ForShortRun] or [ForLongRun] in main nothing is ever collected.
 package gctune
 
 import (
@@ -59,6 +59,17 @@ func AfterFirst(first int64, percent int, memoryLimit int64) {
 		debug.SetMemoryLimit(memoryLimit)
 	}, percent)
 	debug.SetMemoryLimit(first)
+}
+
+// What packages make before main is in use until the end. The package is initialized before most others, whose paths come
+// after its own; main turns the collector on.
+var _ = off()
+
+func off() bool {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(-1)
+	}
+	return true
 }
 
 // ForLongRun makes the collector run often, for a process that stays. main calls it once, also after ForShortRun.

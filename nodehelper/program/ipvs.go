@@ -5,9 +5,9 @@ package program
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -32,13 +32,13 @@ type IPVS struct {
 }
 
 // values are those of sysctls.
-var values = regexp.MustCompile(`^\d{1,10}$`)
+var values = lazyregexp.New(`^\d{1,10}$`)
 
 // check returns what is wrong with what a record says of a plan's virtual servers: that it speaks of others, or of
 // other settings.
 func (i *IPVS) check(p, earlier *plan.Plan) error {
 	for name, value := range i.Sysctls {
-		if ipvsSysctls[name] == "" || !values.MatchString(value) {
+		if ipvsSysctls[name] == "" || !values().MatchString(value) {
 			return fmt.Errorf("%.40q = %.20q is not a setting of IPVS that is changed", name, value)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
@@ -146,13 +146,13 @@ func (o *orphan) ofTable(family, name string, content []nftObject) {
 			case "chain":
 				switch base := slices.ContainsFunc(nftBase, func(b nftBaseChain) bool { return b.name == x.Name }); {
 				case x.Hook != "" && (!base || x.Name != x.Hook || x.Type != any("nat")),
-					x.Hook == "" && !ownTableChains.MatchString(x.Name):
+					x.Hook == "" && !ownTableChains().MatchString(x.Name):
 					o.doubt("it has a chain %s", x.Name)
 				case x.Hook != "" && x.Policy != "accept":
 					o.doubt("the policy of its chain %s is %s", x.Name, x.Policy)
 				}
 			case "set", "map", "element":
-				if !ownTableSets.MatchString(x.Name) {
+				if !ownTableSets().MatchString(x.Name) {
 					o.doubt("it has a %s %s", kind, x.Name)
 				}
 			case "rule":
@@ -177,8 +177,8 @@ func (o *orphan) ofRule(chain string, expr []map[string]json.RawMessage, stateme
 
 // What a table has by which connections are traced.
 var (
-	traceChains = regexp.MustCompile("^(answer-|end-)?(prerouting|input|forward|output|postrouting)$")
-	traceSets   = regexp.MustCompile("^ip6?-(servers|clients)$")
+	traceChains = lazyregexp.New("^(answer-|end-)?(prerouting|input|forward|output|postrouting)$")
+	traceSets   = lazyregexp.New("^ip6?-(servers|clients)$")
 )
 
 // ofTrace looks for what is never in a table by which probes are traced (nodehelper/kerneltrace).
@@ -192,8 +192,8 @@ func (o *orphan) ofTrace(family string, content []nftObject) {
 			switch {
 			case kind == "chain" && x.Policy != "accept":
 				o.doubt("the policy of its chain %s is %s", x.Name, x.Policy)
-			case kind == "metainfo", kind == "table", kind == "chain" && traceChains.MatchString(x.Name),
-				kind == "set" && traceSets.MatchString(x.Name):
+			case kind == "metainfo", kind == "table", kind == "chain" && traceChains().MatchString(x.Name),
+				kind == "set" && traceSets().MatchString(x.Name):
 			case kind == "rule":
 				o.ofRule(x.Chain, x.Expr, []string{"match", "mangle"})
 			default:

@@ -8,11 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 )
@@ -36,20 +36,20 @@ var topChains = []string{"NAT", "POST", "DROP", "FORWARD", "INPUT", "OUTPUT"}
 const planName = "([0-9a-f]{8})"
 
 var (
-	ownChains = regexp.MustCompile("^" + kubeproxy.ProgramChainPrefix + planName + "-" +
+	ownChains = lazyregexp.New("^" + kubeproxy.ProgramChainPrefix + planName + "-" +
 		"(?:" + strings.Join(topChains, "|") + "|[FRWH]-?[0-9]+|E[a-z2-7]{9})$")
-	ownTables = regexp.MustCompile("^" + kubeproxy.ProgramTablePrefix + planName + "$")
+	ownTables = lazyregexp.New("^" + kubeproxy.ProgramTablePrefix + planName + "$")
 
 	// What such a table has, besides the chains of nftBase.
-	ownTableChains = regexp.MustCompile("^(?:" + nftMark + `|marked|[fw]\d+|e-[a-z2-7]{9})$`)
-	ownTableSets   = regexp.MustCompile("^(?:" + strings.Join([]string{frontends, hairpins, active, masqueraded}, "|") +
+	ownTableChains = lazyregexp.New("^(?:" + nftMark + `|marked|[fw]\d+|e-[a-z2-7]{9})$`)
+	ownTableSets   = lazyregexp.New("^(?:" + strings.Join([]string{frontends, hairpins, active, masqueraded}, "|") +
 		"|a-[a-z2-7]{9})$")
 )
 
 // planOfChain returns the name of the plan whose rules are in a chain of iptables; "": this package makes none of that
 // name.
 func planOfChain(chain string) string {
-	if m := ownChains.FindStringSubmatch(chain); m != nil {
+	if m := ownChains().FindStringSubmatch(chain); m != nil {
 		return m[1]
 	}
 	return ""
@@ -58,7 +58,7 @@ func planOfChain(chain string) string {
 // planOfTable returns the name of the plan that a table of nftables has the name of; "": of none. The table is ours
 // only if it also has the chain [nftMark].
 func planOfTable(table string) string {
-	if m := ownTables.FindStringSubmatch(table); m != nil {
+	if m := ownTables().FindStringSubmatch(table); m != nil {
 		return m[1]
 	}
 	return ""

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -270,7 +270,7 @@ type socketOwner struct{ pod, kubeProxy bool }
 
 // ofPod finds a Pod's in the name of a control group: below kubepods of the kubelet, or, seen from another Pod's own
 // root, below podUID (pkg/kubelet/cm/pod_container_manager_linux.go).
-var ofPod = regexp.MustCompile(`kubepods|/pod[0-9a-f]{8}[-_0-9a-f]{20,}`)
+var ofPod = lazyregexp.New(`kubepods|/pod[0-9a-f]{8}[-_0-9a-f]{20,}`)
 
 // socketOwners tells whose sockets are, by their inodes.
 func socketOwners(list []sockets.Socket) map[string]socketOwner {
@@ -283,7 +283,7 @@ func socketOwners(list []sockets.Socket) map[string]socketOwner {
 		var o socketOwner
 		for _, u := range by {
 			group, _ := os.ReadFile(filepath.Join("/proc/"+u.PID, "cgroup"))
-			o.pod = o.pod || ofPod.Match(group)
+			o.pod = o.pod || ofPod().Match(group)
 			o.kubeProxy = o.kubeProxy || u.Name == kubeproxy.Process
 		}
 		out[inode] = o

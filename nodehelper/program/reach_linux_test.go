@@ -194,7 +194,7 @@ func TestControlGroupsOfPods(t *testing.T) {
 		"0::/user.slice/user-1000.slice/podman-123.scope":                            false,
 		"0::/": false,
 	} {
-		if ofPod.MatchString(group) != want {
+		if ofPod().MatchString(group) != want {
 			t.Errorf("%s: want %v", group, want)
 		}
 	}

@@ -183,7 +183,7 @@ func FuzzClient(f *testing.F) {
 			err := playback(stream, limits, Sink{File: func(f Received) {
 				count++
 				size += int(f.Content.Len())
-				if !fileName.MatchString(f.Name) || f.Unread != "" && f.Content.Len() > 0 {
+				if !fileName().MatchString(f.Name) || f.Unread != "" && f.Content.Len() > 0 {
 					t.Errorf("a file %q with %d bytes, unread %q", f.Name, f.Content.Len(), f.Unread)
 				}
 			}})

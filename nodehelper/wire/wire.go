@@ -23,10 +23,10 @@ package wire
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -173,10 +173,10 @@ var requestJSON = bounds.JSON{
 
 // A name becomes a part of a path on the plugin's side, so a helper must not be able to leave a directory with
 // it.
-var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+var fileName = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func checkName(name string) error {
-	if !fileName.MatchString(name) {
+	if !fileName().MatchString(name) {
 		return fmt.Errorf("%q is not a name of a file: use letters, digits, '.', '_' and '-'", safetext.Line(name, 200))
 	}
 	return nil

@@ -3,20 +3,21 @@
 package cluster
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // objectName is a name behind a kind: web, shop/web, web:http.
-var objectName = regexp.MustCompile(`^[a-z0-9-]+(?:/[a-z0-9-]+)?(?::[a-z0-9-]+)?$`)
+var objectName = lazyregexp.New(`^[a-z0-9-]+(?:/[a-z0-9-]+)?(?::[a-z0-9-]+)?$`)
 
 // ofKubectl is what a command of kubectl is about, with the namespace that it has: -n shop get svc/web -o yaml is about
 // svc/web -n shop. It is the command itself where that is not known.
 func ofKubectl(command string) string {
 	command, _, _ = strings.Cut(command, " | ")
 	if before, of, ok := strings.Cut(command, " -- "); ok { // what is run in a pod
-		if m := anyNamespace.FindStringSubmatch(" " + before); m != nil {
+		if m := anyNamespace().FindStringSubmatch(" " + before); m != nil {
 			return inNamespace(of, m[1])
 		}
 		return of
@@ -82,13 +83,13 @@ func isKubectl(before, command string) bool {
 }
 
 // oneLabel is a name without a domain, as a URL has it or alone.
-var oneLabel = regexp.MustCompile(`^((?:[a-z]+://)?)([a-z][a-z0-9-]*)((?::\d+)?(?:/.*)?)$`)
+var oneLabel = lazyregexp.New(`^((?:[a-z]+://)?)([a-z][a-z0-9-]*)((?::\d+)?(?:/.*)?)$`)
 
 // inNamespace gives the name that a command connects to the namespace of the pod that it is run in.
 func inNamespace(command, namespace string) string {
 	words := strings.Fields(command)
 	for i := len(words) - 1; i > 0; i-- {
-		if m := oneLabel.FindStringSubmatch(words[i]); m != nil {
+		if m := oneLabel().FindStringSubmatch(words[i]); m != nil {
 			words[i] = m[1] + m[2] + "." + namespace + m[3]
 			break
 		}

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // meant says what an argument that is not a reference may have meant, as an error of its own; the error that there is,
@@ -88,25 +89,25 @@ var pairs = func() []pair {
 		namespace = `(?:the )?(?:(?:namespace|ns)[ /=:]? ?)?([a-z0-9-]+)(?: namespace| ns)?`
 	)
 	return []pair{
-		{regexp.MustCompile(`^` + service + `,? (?:in|of|from|at|within|@) ` + namespace + `$`), "$2/$1"},
-		{regexp.MustCompile(`^` + service + ` ?@ ?` + namespace + `$`), "$2/$1"},
-		{regexp.MustCompile(`^` + service + ` ?[(\[{<] ?(?:in )?` + namespace + ` ?[)\]}>]$`), "$2/$1"},
-		{regexp.MustCompile(`^` + service + `,? (?:namespace|ns)[ /=:] ?([a-z0-9-]+)$`), "$2/$1"},
-		{regexp.MustCompile(`^(?:namespace|ns)[ /=:] ?([a-z0-9-]+),? ` + service + `$`), "$1/$2"},
-		{regexp.MustCompile(`^` + namespace + ` ?(?:\||->|=>|→|>|::|;|#|\+|!|~) ?` + service + `$`), "$1/$2"},
+		{lazyregexp.New(`^` + service + `,? (?:in|of|from|at|within|@) ` + namespace + `$`), "$2/$1"},
+		{lazyregexp.New(`^` + service + ` ?@ ?` + namespace + `$`), "$2/$1"},
+		{lazyregexp.New(`^` + service + ` ?[(\[{<] ?(?:in )?` + namespace + ` ?[)\]}>]$`), "$2/$1"},
+		{lazyregexp.New(`^` + service + `,? (?:namespace|ns)[ /=:] ?([a-z0-9-]+)$`), "$2/$1"},
+		{lazyregexp.New(`^(?:namespace|ns)[ /=:] ?([a-z0-9-]+),? ` + service + `$`), "$1/$2"},
+		{lazyregexp.New(`^` + namespace + ` ?(?:\||->|=>|→|>|::|;|#|\+|!|~) ?` + service + `$`), "$1/$2"},
 	}
 }()
 
 type pair struct {
-	form  *regexp.Regexp
+	form  lazyregexp.Regexp
 	meant string
 }
 
 // besides are spaces where none belong.
-var besides = regexp.MustCompile(` *([/:]) *`)
+var besides = lazyregexp.New(` *([/:]) *`)
 
 // slashes are more of them than belong between two names.
-var slashes = regexp.MustCompile(`/{2,}`)
+var slashes = lazyregexp.New(`/{2,}`)
 
 // otherForm returns the form in which an argument would be taken that is written in another one; "" where that is not
 // known.
@@ -117,14 +118,14 @@ func otherForm(text string) string {
 		}
 	}
 	for _, p := range pairs {
-		if p.form.MatchString(text) {
-			return taken(p.form.ReplaceAllString(text, p.meant))
+		if p.form().MatchString(text) {
+			return taken(p.form().ReplaceAllString(text, p.meant))
 		}
 	}
-	if meant := besides.ReplaceAllString(text, "$1"); meant != text {
+	if meant := besides().ReplaceAllString(text, "$1"); meant != text {
 		return taken(meant)
 	}
-	if meant := slashes.ReplaceAllString(strings.TrimLeft(text, "/"), "/"); meant != text {
+	if meant := slashes().ReplaceAllString(strings.TrimLeft(text, "/"), "/"); meant != text {
 		return taken(meant)
 	}
 	host, port, one := strings.Cut(text, "/")

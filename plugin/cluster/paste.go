@@ -6,11 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // quotes are what texts are put in where people copy them from: chats, tickets, JSON, Markdown.
@@ -20,8 +21,8 @@ var quotes = [][2]string{
 
 // listMark is what a line of a list or of a quotation begins with, and markdownLink a link of Markdown.
 var (
-	listMark     = regexp.MustCompile(`^(?:[*•·-] +|[>#]+ *)`)
-	markdownLink = regexp.MustCompile(`^\[[^]]*\]\(([^)\s]+)\)$`)
+	listMark     = lazyregexp.New(`^(?:[*•·-] +|[>#]+ *)`)
+	markdownLink = lazyregexp.New(`^\[[^]]*\]\(([^)\s]+)\)$`)
 )
 
 // Tidy takes off what is around a name or an address where it is copied from: spaces, quotes, the punctuation of a
@@ -44,8 +45,8 @@ func Tidy(text string) string {
 	for {
 		before := text
 		text = strings.TrimRight(strings.TrimSpace(text), ",;.?!…")
-		text = listMark.ReplaceAllString(text, "")
-		text = markdownLink.ReplaceAllString(text, "$1")
+		text = listMark().ReplaceAllString(text, "")
+		text = markdownLink().ReplaceAllString(text, "$1")
 		for _, q := range quotes {
 			if inner, ok := strings.CutPrefix(text, q[0]); ok && strings.HasSuffix(inner, q[1]) {
 				text = strings.TrimSuffix(inner, q[1])
@@ -63,12 +64,12 @@ func IsDash(r rune) bool {
 }
 
 // namespaceFlags are those of kubectl, behind or before the names in a text: svc/web -n shop.
-var namespaceFlags = regexp.MustCompile(`^(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?` +
+var namespaceFlags = lazyregexp.New(`^(?:(?:-n|--namespace)[ =]?([a-z0-9-]+) )?` +
 	`(\S+(?: [^-\s]\S*)?)(?: (?:-n|--namespace)[ =]?([a-z0-9-]+))?$`)
 
 // cutNamespace puts the namespace of such a flag before the name.
 func cutNamespace(text string) string {
-	m := namespaceFlags.FindStringSubmatch(text)
+	m := namespaceFlags().FindStringSubmatch(text)
 	if len(m) != 4 || (m[1] == "") == (m[3] == "") {
 		return text
 	}
@@ -85,162 +86,161 @@ func cutNamespace(text string) string {
 
 // The forms in which tools print an address or a name with a port.
 var (
-	digPort     = regexp.MustCompile(`^([0-9a-fA-F.:]+)#(\d+)(?:\(\S+\))?$`)          // 10.96.0.10#53(10.96.0.10)
-	tcpdumpPort = regexp.MustCompile(`^(\d+\.\d+\.\d+\.\d+)\.(\d+)$`)                 // 10.96.0.10.53
-	nftPort     = regexp.MustCompile(`^(\S+) \. (?:(tcp|udp|sctp) \. )?(\d+)$`)       // 10.96.0.10 . udp . 53
-	wordsPort   = regexp.MustCompile(`^([^\s:]+|\[\S+\]) +(?:port )?(\d+)$`)          // 10.96.0.10 port 53
-	namePath    = regexp.MustCompile(`^([^/\s:]+\.svc(?:\.[^/\s:]+)?)/\S*$`)          // web.shop.svc/healthz
-	portOf      = regexp.MustCompile(`(\S+) port (\d+)`)                              // in a sentence
-	anyAddress  = regexp.MustCompile(`^(?:\*|0\.0\.0\.0|\[::\]|::):(\d+)$`)           // 0.0.0.0:30080
-	pastedPath  = regexp.MustCompile(`^([^/\s]+/[^/\s]+|[^/\s]+/[^/\s]+/[^/\s]+)/+$`) // shop/web/
+	digPort     = lazyregexp.New(`^([0-9a-fA-F.:]+)#(\d+)(?:\(\S+\))?$`)          // 10.96.0.10#53(10.96.0.10)
+	tcpdumpPort = lazyregexp.New(`^(\d+\.\d+\.\d+\.\d+)\.(\d+)$`)                 // 10.96.0.10.53
+	nftPort     = lazyregexp.New(`^(\S+) \. (?:(tcp|udp|sctp) \. )?(\d+)$`)       // 10.96.0.10 . udp . 53
+	wordsPort   = lazyregexp.New(`^([^\s:]+|\[\S+\]) +(?:port )?(\d+)$`)          // 10.96.0.10 port 53
+	namePath    = lazyregexp.New(`^([^/\s:]+\.svc(?:\.[^/\s:]+)?)/\S*$`)          // web.shop.svc/healthz
+	portOf      = lazyregexp.New(`(\S+) port (\d+)`)                              // in a sentence
+	anyAddress  = lazyregexp.New(`^(?:\*|0\.0\.0\.0|\[::\]|::):(\d+)$`)           // 0.0.0.0:30080
+	pastedPath  = lazyregexp.New(`^([^/\s]+/[^/\s]+|[^/\s]+/[^/\s]+/[^/\s]+)/+$`) // shop/web/
 )
 
 var (
 	// nodePort is a NodePort with its kind, as this tool and kubectl describe print it: NodePort 30080, NodePort: http
 	// 30080/TCP.
-	nodePort = regexp.MustCompile(`^(?:Node[Pp]ort[ :/=]+(?:[a-z][a-z0-9-]* +)?|node-?port )(\d+)(?:/[A-Z]+)?$`)
+	nodePort = lazyregexp.New(`^(?:Node[Pp]ort[ :/=]+(?:[a-z][a-z0-9-]* +)?|node-?port )(\d+)(?:/[A-Z]+)?$`)
 	// resolved is an address behind the name that it was found for (Java: web.shop/10.96.0.7:80), or behind the word for
 	// what it is (gRPC: ipv4:10.96.0.7:80).
-	resolved = regexp.MustCompile(`^(?:[\w.-]*/|[a-z][a-z_]+4?:)(\d+\.\d+\.\d+\.\d+:\d+)$`)
+	resolved = lazyregexp.New(`^(?:[\w.-]*/|[a-z][a-z_]+4?:)(\d+\.\d+\.\d+\.\d+:\d+)$`)
 	// envoyCluster is what a service mesh calls a Service in its logs: outbound|80||web.shop.svc.cluster.local.
-	envoyCluster = regexp.MustCompile(`\boutbound\|(\d+)\|[^|\s]*\|([^|\s]+)`)
+	envoyCluster = lazyregexp.New(`\boutbound\|(\d+)\|[^|\s]*\|([^|\s]+)`)
 	// forwarded is the Service of kubectl port-forward, with its port.
-	forwarded = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc) (?:.* )?port-forward (?:.* )?(?:svc|services?)/(\S+) ` +
+	forwarded = lazyregexp.New(`^(?:[$#] )?(?:kubectl|oc) (?:.* )?port-forward (?:.* )?(?:svc|services?)/(\S+) ` +
 		`(?:\d*:)?(\d+)\b`)
 	// anyNamespace is a flag of kubectl, wherever it stands.
-	anyNamespace = regexp.MustCompile(` (?:-n|--namespace)[ =]?([a-z0-9-]+)\b`)
+	anyNamespace = lazyregexp.New(` (?:-n|--namespace)[ =]?([a-z0-9-]+)\b`)
 )
 
 // What else is copied with an address or a name.
 var (
-	kubectlLine = regexp.MustCompile(`^(?:[$#] )?(?:kubectl|oc|k) `)
+	kubectlLine = lazyregexp.New(`^(?:[$#] )?(?:kubectl|oc|k) `)
 	// WEB_PORT=tcp://10.96.21.191:80
-	variable = regexp.MustCompile(`^(?:export )?[A-Z][A-Z0-9_]*=["']?([^\s"']+)["']?$`)
+	variable = lazyregexp.New(`^(?:export )?[A-Z][A-Z0-9_]*=["']?([^\s"']+)["']?$`)
 	// http:/web.shop, http//web.shop, https:web.shop.svc
-	brokenURL = regexp.MustCompile(`^(https?|wss?)(?:(?::/|//|:/{3,})([^/].*)|:([a-z][^/:]*\..*))$`)
+	brokenURL = lazyregexp.New(`^(https?|wss?)(?:(?::/|//|:/{3,})([^/].*)|:([a-z][^/:]*\..*))$`)
 )
 
 // overUDP is a command of a client that sends UDP.
-var overUDP = regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat)\b.* -[a-z]*u`)
+var overUDP = lazyregexp.New(`^(?:[$#] )?(?:nc|ncat|netcat)\b.* -[a-z]*u`)
 
 // clients are commands that connect to a name or an address, and their port.
-var clients = []*regexp.Regexp{
-	regexp.MustCompile(`^(?:[$#] )?(?:nc|ncat|netcat|telnet|ping6?)(?: -\S+(?: \d+)?)* ([^-\s:][^\s:]*)(?: (\d+))?$`),
-	regexp.MustCompile(`^(?:[$#] )?(?:curl|wget|nslookup|host|mtr|tracepath|traceroute6?|getent a?hosts(?:v[46])?)` +
+var clients = []lazyregexp.Regexp{
+	lazyregexp.New(`^(?:[$#] )?(?:nc|ncat|netcat|telnet|ping6?)(?: -\S+(?: \d+)?)* ([^-\s:][^\s:]*)(?: (\d+))?$`),
+	lazyregexp.New(`^(?:[$#] )?(?:curl|wget|nslookup|host|mtr|tracepath|traceroute6?|getent a?hosts(?:v[46])?)` +
 		`(?: -\S+(?: (?:\d[\w.]*|/\S+))?)* ([a-z0-9][^\s/:]*)(?::(\d+))?(?:/\S*)?(?: -\S+| \d[\d.]+)*$`),
-	regexp.MustCompile(`^(?:[$#] )?tcptraceroute(?: -\S+)* ([a-z0-9][^\s:]*)(?: (\d+))?$`),
-	regexp.MustCompile(`^Connection to ([^\s()]+)(?: \([^)]*\))? (\d+) port `), // nc
-	regexp.MustCompile(`^(?:[$#] )?dig(?: [-+@]\S+)* ([a-z0-9][^\s/:]*)()(?: [-+@]\S+| A{1,4})*$`),
-	regexp.MustCompile(`\bserver (?:at|on) ["']([^"':]+)["'](?: \([^)]*\))?,?(?: port (\d+))?`), // psql, mysql
-	regexp.MustCompile(`^(?:[$#] )?(?:mysql|mariadb|psql|pg_isready|redis-cli)\b.* -h ?([^\s:]+)(?:.* -[pP] ?(\d+))?`),
+	lazyregexp.New(`^(?:[$#] )?tcptraceroute(?: -\S+)* ([a-z0-9][^\s:]*)(?: (\d+))?$`),
+	lazyregexp.New(`^Connection to ([^\s()]+)(?: \([^)]*\))? (\d+) port `), // nc
+	lazyregexp.New(`^(?:[$#] )?dig(?: [-+@]\S+)* ([a-z0-9][^\s/:]*)()(?: [-+@]\S+| A{1,4})*$`),
+	lazyregexp.New(`\bserver (?:at|on) ["']([^"':]+)["'](?: \([^)]*\))?,?(?: port (\d+))?`), // psql, mysql
+	lazyregexp.New(`^(?:[$#] )?(?:mysql|mariadb|psql|pg_isready|redis-cli)\b.* -h ?([^\s:]+)(?:.* -[pP] ?(\d+))?`),
 }
 
 // bare takes off what is copied with an address or a name: a command before it, the name of a variable.
 func bare(text string) string {
-	if m := forwarded.FindStringSubmatch(text); m != nil {
+	if m := forwarded().FindStringSubmatch(text); m != nil {
 		namespace := ""
-		if of := anyNamespace.FindStringSubmatch(text); of != nil {
+		if of := anyNamespace().FindStringSubmatch(text); of != nil {
 			namespace = of[1] + "/"
 		}
 		return "service/" + namespace + m[1] + ":" + m[2]
 	}
-	if m := envoyCluster.FindStringSubmatch(text); m != nil {
+	if m := envoyCluster().FindStringSubmatch(text); m != nil {
 		return m[2] + ":" + m[1]
 	}
-	if before := kubectlLine.FindString(text); before != "" && isKubectl(before, text[len(before):]) {
+	if before := kubectlLine().FindString(text); before != "" && isKubectl(before, text[len(before):]) {
 		text = ofKubectl(text[len(before):])
 	}
 	text = cutNamespace(text)
 	for _, c := range clients {
-		if m := c.FindStringSubmatch(text); m != nil {
-			if m[2] != "" && overUDP.MatchString(text) {
+		if m := c().FindStringSubmatch(text); m != nil {
+			if m[2] != "" && overUDP().MatchString(text) {
 				return m[1] + ":" + m[2] + "/udp"
 			}
 			return strings.TrimSuffix(m[1]+":"+m[2], ":")
 		}
 	}
-	if m := variable.FindStringSubmatch(text); m != nil {
+	if m := variable().FindStringSubmatch(text); m != nil {
 		return m[1]
 	}
-	if m := brokenURL.FindStringSubmatch(text); m != nil {
+	if m := brokenURL().FindStringSubmatch(text); m != nil {
 		return m[1] + "://" + m[2] + m[3]
 	}
 	kind, name, two := strings.Cut(text, " ")
-	if _, known := KindOf(kind); two && known && !strings.Contains(kind, "/") && objectName.MatchString(name) {
+	if _, known := KindOf(kind); two && known && !strings.Contains(kind, "/") && objectName().MatchString(name) {
 		return kind + "/" + name
 	}
 	return text
 }
 
 // comment is that of a rule of kube-proxy's in iptables mode: shop/web:http cluster IP.
-var comment = regexp.MustCompile(`^([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]+)?) ` +
+var comment = lazyregexp.New(`^([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]+)?) ` +
 	`(?:(?:cluster|external|loadbalancer) IP|has no |-> )`)
 
 // listedObject is a line of kubectl get, where it lists several kinds: deployment.apps/web   3/3   3   3   5d.
-var listedObject = regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) +` +
+var listedObject = lazyregexp.New(`^([a-z.0-9]+/[a-z0-9.-]+) +` +
 	`(?:\d+(?:/\d+)? |(?:ClusterIP|NodePort|LoadBalancer|ExternalName|IPv[46]) )`)
 
 // What tools print about an object, with the form in which it is taken.
 var printed = []pair{
 	// the lines of this tool that say the verdict
 	{
-		regexp.MustCompile(`^(?:Impact +)?(?:MATCH|MISMATCH|WARNING|UNKNOWN|BY DESIGN): .*? ` +
+		lazyregexp.New(`^(?:Impact +)?(?:MATCH|MISMATCH|WARNING|UNKNOWN|BY DESIGN): .*? ` +
 			`(?:of|to|for) ([a-z0-9-]+/[a-z0-9-]+)(?: .*)?$`), "$1",
 	},
 	// kubectl port-forward, docker ps: web:80->8080/tcp
-	{regexp.MustCompile(`^([a-z0-9./-]+:\d+)->\d+(?:/[a-z]+)?$`), "$1"},
+	{lazyregexp.New(`^([a-z0-9./-]+:\d+)->\d+(?:/[a-z]+)?$`), "$1"},
 	// kubectl apply, expose, patch …: service/web created
 	{
-		regexp.MustCompile(`^([a-z.0-9]+/[a-z0-9.-]+) (?:created|configured|unchanged|exposed|patched|edited|labeled|` +
+		lazyregexp.New(`^([a-z.0-9]+/[a-z0-9.-]+) (?:created|configured|unchanged|exposed|patched|edited|labeled|` +
 			`annotated|replaced|scaled|restarted|condition met)$`), "$1",
 	},
 	// the kubelet, and the folder of a pod's logs
-	{regexp.MustCompile(`^([a-z0-9.-]+)_([a-z0-9-]+)\([0-9a-f-]{36}\)$`), "pod/$2/$1"},
-	{regexp.MustCompile(`^(?:/var/log/pods/)?([a-z0-9-]+)_([a-z0-9.-]+)_[0-9a-f-]{36}(?:/.*)?$`), "pod/$1/$2"},
+	{lazyregexp.New(`^([a-z0-9.-]+)_([a-z0-9-]+)\([0-9a-f-]{36}\)$`), "pod/$2/$1"},
+	{lazyregexp.New(`^(?:/var/log/pods/)?([a-z0-9-]+)_([a-z0-9.-]+)_[0-9a-f-]{36}(?:/.*)?$`), "pod/$1/$2"},
 	// kube-proxy's log
-	{regexp.MustCompile(`^.*\b(?i:service|svc)PortName="([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]*)?)".*$`), "$1"},
+	{lazyregexp.New(`^.*\b(?i:service|svc)PortName="([a-z0-9-]+/[a-z0-9-]+(?::[a-z0-9-]*)?)".*$`), "$1"},
 	// the column PORT(S) of kubectl get services
-	{regexp.MustCompile(`^(?:\d+:)?(\d+)/(?:TCP|UDP|SCTP)$`), ":$1"},
+	{lazyregexp.New(`^(?:\d+:)?(\d+)/(?:TCP|UDP|SCTP)$`), ":$1"},
 	// getent, /etc/hosts, nslookup of busybox; dig
-	{regexp.MustCompile(`^(?:Address(?: \d+)?: +)?[0-9a-f.:]+ +([a-z][\w-]*(?:\.[\w-]+)+\.?)$`), "$1"},
-	{regexp.MustCompile(`^([\w-]+(?:\.[\w-]+)+)\.?(?: +\d+)? +IN +(?:A|AAAA) +[0-9a-f.:]+$`), "$1"},
+	{lazyregexp.New(`^(?:Address(?: \d+)?: +)?[0-9a-f.:]+ +([a-z][\w-]*(?:\.[\w-]+)+\.?)$`), "$1"},
+	{lazyregexp.New(`^([\w-]+(?:\.[\w-]+)+)\.?(?: +\d+)? +IN +(?:A|AAAA) +[0-9a-f.:]+$`), "$1"},
 }
 
 // unify writes the forms in which tools print an address with a port as HOST:PORT.
 func (r *Reference) unify(text string) (string, error) {
-	for _, alone := range []*regexp.Regexp{anyAddress, nodePort} {
-		if m := alone.FindStringSubmatch(text); m != nil {
+	for _, alone := range []lazyregexp.Regexp{anyAddress, nodePort} {
+		if m := alone().FindStringSubmatch(text); m != nil {
 			return ":" + m[1], nil
 		}
 	}
 	text = bare(text)
 	for _, p := range printed {
-		if p.form.MatchString(text) {
-			return p.form.ReplaceAllString(text, p.meant), nil
+		if p.form().MatchString(text) {
+			return p.form().ReplaceAllString(text, p.meant), nil
 		}
 	}
-	for _, whole := range []*regexp.Regexp{comment, namePath, resolved, listedObject} {
-		if m := whole.FindStringSubmatch(text); m != nil {
+	for _, whole := range []lazyregexp.Regexp{comment, namePath, resolved, listedObject} {
+		if m := whole().FindStringSubmatch(text); m != nil {
 			return m[1], nil
 		}
 	}
-	if m := pastedPath.FindStringSubmatch(text); m != nil {
+	if m := pastedPath().FindStringSubmatch(text); m != nil {
 		return m[1], nil
 	}
-	for _, form := range []*regexp.Regexp{digPort, tcpdumpPort, nftPort, wordsPort} {
-		m := form.FindStringSubmatch(text)
+	for _, form := range []lazyregexp.Regexp{digPort, tcpdumpPort, nftPort, wordsPort} {
+		m := form().FindStringSubmatch(text)
 		if m == nil {
 			continue
 		}
-		host := m[1]
+		host, protocol, port := m[1], strings.Join(m[2:len(m)-1], ""), m[len(m)-1] // not all have a protocol
 		if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
 			host = "[" + host + "]"
 		}
-		out := host + ":" + m[len(m)-1]
-		if form == nftPort && m[2] != "" {
-			out += "/" + m[2]
+		if protocol != "" {
+			port += "/" + protocol
 		}
-		return out, nil
+		return host + ":" + port, nil
 	}
 	if p, err := netip.ParsePrefix(text); err == nil {
 		if !p.IsSingleIP() {
@@ -252,24 +252,24 @@ func (r *Reference) unify(text string) (string, error) {
 }
 
 // quotedService is how kubectl, the API server and this tool name a Service in an error: services "web" not found.
-var quotedService = regexp.MustCompile(`(?i)\bservices? "([^"]+)"(?:.* in (?:the )?namespace "([^"]+)")?`)
+var quotedService = lazyregexp.New(`(?i)\bservices? "([^"]+)"(?:.* in (?:the )?namespace "([^"]+)")?`)
 
 // quotedObject is the same of another kind: deployments.apps "web" not found, pod "web-0" deleted.
-var quotedObject = regexp.MustCompile(`\b([a-z]+)(?:\.[a-z0-9.]+)? "([a-z0-9.-]+)" (?:not found|deleted|is forbidden)`)
+var quotedObject = lazyregexp.New(`\b([a-z]+)(?:\.[a-z0-9.]+)? "([a-z0-9.-]+)" (?:not found|deleted|is forbidden)`)
 
 // resolvedName is a name with the address that it was found to have: PING web.shop (10.96.21.191), Connecting to
 // web.shop (web.shop)|10.96.21.191|:80. addressList is what kubectl prints of the endpoints of one Service.
 var (
-	resolvedName = regexp.MustCompile(`((?:[\w-]+\.)+[\w-]+(?::\d+)?)(?: \(\S+\))? ?` +
+	resolvedName = lazyregexp.New(`((?:[\w-]+\.)+[\w-]+(?::\d+)?)(?: \(\S+\))? ?` +
 		`[(|[]((?:\d+\.){3}\d+|[0-9a-f]+:[0-9a-f:]+)(:\d+)?[)|\]](:\d+)?`)
-	addressList = regexp.MustCompile(`((?:\d+\.){3}\d+(?::\d+)?)(?:,(?:\d+\.){3}\d+(?::\d+)?)+`)
+	addressList = lazyregexp.New(`((?:\d+\.){3}\d+(?::\d+)?)(?:,(?:\d+\.){3}\d+(?::\d+)?)+`)
 )
 
 // oneOf leaves of a name with its address the one that says most, and of a list of endpoints the first: all are of the
 // same Service.
 func oneOf(text string) string {
-	text = resolvedName.ReplaceAllStringFunc(text, func(part string) string {
-		m := resolvedName.FindStringSubmatch(part)
+	text = resolvedName().ReplaceAllStringFunc(text, func(part string) string {
+		m := resolvedName().FindStringSubmatch(part)
 		if leads(m[1]) {
 			return m[1] + " "
 		}
@@ -278,62 +278,62 @@ func oneOf(text string) string {
 		}
 		return m[2] + cmp.Or(m[3], m[4]) + " "
 	})
-	return addressList.ReplaceAllString(text, "$1")
+	return addressList().ReplaceAllString(text, "$1")
 }
 
 // failedLookups are the errors that name a host which was not found, beside the address of the server that was asked.
-var failedLookups = []*regexp.Regexp{
-	regexp.MustCompile(`\blookup ([^\s:]+)(?: on \S+)?: `),                       // Go
-	regexp.MustCompile(`(?i)could not resolve host: ?'?([^\s']+)`),               // curl
-	regexp.MustCompile(`unable to resolve host address ['‘]([^'’]+)['’]`),        // wget
-	regexp.MustCompile(`bad address '([^']+)'`),                                  // busybox
-	regexp.MustCompile(`getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (\S+)`),              // Node.js
-	regexp.MustCompile(`can't (?:find|resolve) '?([^\s':]+)'?`),                  // nslookup
-	regexp.MustCompile(`UnknownHostException: ([^\s:]+)`),                        // Java
-	regexp.MustCompile(`^ping: ([^\s:]+): (?:Name or service not known|Tempor)`), // ping
+var failedLookups = []lazyregexp.Regexp{
+	lazyregexp.New(`\blookup ([^\s:]+)(?: on \S+)?: `),                       // Go
+	lazyregexp.New(`(?i)could not resolve host: ?'?([^\s']+)`),               // curl
+	lazyregexp.New(`unable to resolve host address ['‘]([^'’]+)['’]`),        // wget
+	lazyregexp.New(`bad address '([^']+)'`),                                  // busybox
+	lazyregexp.New(`getaddrinfo (?:ENOTFOUND|EAI_AGAIN) (\S+)`),              // Node.js
+	lazyregexp.New(`can't (?:find|resolve) '?([^\s':]+)'?`),                  // nslookup
+	lazyregexp.New(`UnknownHostException: ([^\s:]+)`),                        // Java
+	lazyregexp.New(`^ping: ([^\s:]+): (?:Name or service not known|Tempor)`), // ping
 }
 
 // flows are lines about a packet or a connection, which name where it comes from, or the name that was asked for, and
 // where it goes: the latter is meant.
-var flows = []*regexp.Regexp{
-	regexp.MustCompile(`\bIP6? \S+ > ([0-9a-fA-F.:]+)\.([a-z0-9-]+): `),              // tcpdump
-	regexp.MustCompile(`(?i)\b(?:dst|daddr)=([0-9a-f.:]+) .*?\b(?:dport|dpt)=(\d+)`), // conntrack, a LOG target
-	regexp.MustCompile(`\bdial (?:tcp|udp)[46]? \[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go
-	regexp.MustCompile(`\b(?:tcp|udp)[46]? \S+->\[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go, once it is established
-	regexp.MustCompile(`\bconnect to (\S+) port (\d+) from `),                        // curl
-	regexp.MustCompile(`\bhost=['"]?([^'",\s)]+)['"]?,? port=['"]?(\d+)`),            // Python, libpq
-	regexp.MustCompile(`(?:^|[\s(])[\w.-]*/(\d+\.\d+\.\d+\.\d+):(\d+)\b`),            // Java
-	regexp.MustCompile(`\bconnect E[A-Z]+ ([0-9a-fA-F.:]+):(\d+) - Local `),          // Node.js
-	regexp.MustCompile(`^(?:[A-Z][A-Z0-9-]+|tcp6?|udp6?) +\d+ +\d+ +\S+:\d+ +` + // ss, netstat
+var flows = []lazyregexp.Regexp{
+	lazyregexp.New(`\bIP6? \S+ > ([0-9a-fA-F.:]+)\.([a-z0-9-]+): `),              // tcpdump
+	lazyregexp.New(`(?i)\b(?:dst|daddr)=([0-9a-f.:]+) .*?\b(?:dport|dpt)=(\d+)`), // conntrack, a LOG target
+	lazyregexp.New(`\bdial (?:tcp|udp)[46]? \[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go
+	lazyregexp.New(`\b(?:tcp|udp)[46]? \S+->\[?([0-9a-fA-F.:]+)\]?:(\d+): `),     // Go, once it is established
+	lazyregexp.New(`\bconnect to (\S+) port (\d+) from `),                        // curl
+	lazyregexp.New(`\bhost=['"]?([^'",\s)]+)['"]?,? port=['"]?(\d+)`),            // Python, libpq
+	lazyregexp.New(`(?:^|[\s(])[\w.-]*/(\d+\.\d+\.\d+\.\d+):(\d+)\b`),            // Java
+	lazyregexp.New(`\bconnect E[A-Z]+ ([0-9a-fA-F.:]+):(\d+) - Local `),          // Node.js
+	lazyregexp.New(`^(?:[A-Z][A-Z0-9-]+|tcp6?|udp6?) +\d+ +\d+ +\S+:\d+ +` + // ss, netstat
 		`\[?([0-9a-fA-F.:]+?)\]?:(\d+)\b`),
 }
 
 // upstream is the server that nginx did not reach, beside its client.
-var upstream = regexp.MustCompile(`\bupstream: "([a-z]+://[^"]+)"`)
+var upstream = lazyregexp.New(`\bupstream: "([a-z]+://[^"]+)"`)
 
 // portNumbers are the names that tcpdump prints for ports that Services have most.
 var portNumbers = map[string]string{"domain": "53", "http": "80", "https": "443", "http-alt": "8080"}
 
 // objectFields are how JSON, YAML, logs and labels of metrics name an object.
-var objectFields = struct{ kind, namespace, name *regexp.Regexp }{
-	kind:      regexp.MustCompile(`(?i)\bkind["']?\s*[:=]\s*["']?([a-z]+)`),
-	namespace: regexp.MustCompile(`(?i)\b(?:namespace|ns)["']?\s*[:=]\s*["']?([a-z0-9-]+)`),
-	name:      regexp.MustCompile(`(?i)\b(?:name|svc|service(?:_?name)?)["']?\s*[:=]\s*["']?([a-z0-9-]+)`),
+var objectFields = struct{ kind, namespace, name lazyregexp.Regexp }{
+	kind:      lazyregexp.New(`(?i)\bkind["']?\s*[:=]\s*["']?([a-z]+)`),
+	namespace: lazyregexp.New(`(?i)\b(?:namespace|ns)["']?\s*[:=]\s*["']?([a-z0-9-]+)`),
+	name:      lazyregexp.New(`(?i)\b(?:name|svc|service(?:_?name)?)["']?\s*[:=]\s*["']?([a-z0-9-]+)`),
 }
 
 // label is a line that names one thing: a header of HTTP, a line of kubectl describe or of YAML.
-var label = regexp.MustCompile(`(?i)^(?:[-*] )?["']?(?:host(?:name)?|:?authority|name|svc|service(?:_?name)?|server|` +
+var label = lazyregexp.New(`(?i)^(?:[-*] )?["']?(?:host(?:name)?|:?authority|name|svc|service(?:_?name)?|server|` +
 	`upstream|backend|target|destination|dst|to|addr(?:ess)?|url|uri|endpoint|(?:cluster|external)?-?ip|` +
 	`externalname)["']? *: *["']?([^\s"']+)["']?$`)
 
 // namedBy returns the object that the fields of a text name, as [KIND/][NAMESPACE/]NAME; "" where they name none.
 func namedBy(text string) string {
 	text = strings.Trim(text, "{} ")
-	if m := label.FindStringSubmatch(text); m != nil {
+	if m := label().FindStringSubmatch(text); m != nil {
 		return m[1]
 	}
-	name, namespace := objectFields.name.FindStringSubmatch(text), objectFields.namespace.FindStringSubmatch(text)
-	switch kind := objectFields.kind.FindStringSubmatch(text); {
+	name, namespace := objectFields.name().FindStringSubmatch(text), objectFields.namespace().FindStringSubmatch(text)
+	switch kind := objectFields.kind().FindStringSubmatch(text); {
 	case name == nil || namespace == nil:
 		return ""
 	case kind != nil:
@@ -351,25 +351,25 @@ func (r *Reference) sentence(text string) (string, error) {
 		}
 		return text, nil
 	}
-	if m := quotedService.FindStringSubmatch(text); m != nil {
+	if m := quotedService().FindStringSubmatch(text); m != nil {
 		if m[2] != "" && !strings.Contains(m[1], "/") {
 			return m[2] + "/" + m[1], nil
 		}
 		return m[1], nil
 	}
-	if m := quotedObject.FindStringSubmatch(text); m != nil {
+	if m := quotedObject().FindStringSubmatch(text); m != nil {
 		if _, known := KindOf(m[1]); known {
 			return m[1] + "/" + m[2], nil
 		}
 	}
 	for _, form := range failedLookups {
-		if m := form.FindStringSubmatch(text); m != nil {
+		if m := form().FindStringSubmatch(text); m != nil {
 			r.Input = Tidy(m[1])
 			return r.Input, nil
 		}
 	}
 	for _, f := range flows {
-		if m := f.FindStringSubmatch(text); m != nil {
+		if m := f().FindStringSubmatch(text); m != nil {
 			r.Protocol = protocolIn(text)
 			r.Input = m[1] + ":" + cmp.Or(portNumbers[m[2]], m[2])
 			if strings.Contains(m[1], ":") {
@@ -378,7 +378,7 @@ func (r *Reference) sentence(text string) (string, error) {
 			return r.Input, nil
 		}
 	}
-	if m := upstream.FindStringSubmatch(text); m != nil {
+	if m := upstream().FindStringSubmatch(text); m != nil {
 		r.Input = withoutPassword(m[1])
 		return m[1], nil
 	}
@@ -391,7 +391,7 @@ func (r *Reference) sentence(text string) (string, error) {
 	if name := namedBy(text); name != "" {
 		return name, nil
 	}
-	text = portOf.ReplaceAllString(oneOf(text), "$1:$2")
+	text = portOf().ReplaceAllString(oneOf(text), "$1:$2")
 	found := addressesIn(text)
 	switch len(found) {
 	case 0:
@@ -415,7 +415,7 @@ func addressesIn(text string) (found []string) {
 	var refs []Reference
 words:
 	for _, word := range strings.FieldsFunc(strings.ReplaceAll(text, "->", " "), separates) {
-		word = resolved.ReplaceAllString(Tidy(strings.TrimSuffix(word, ":")), "$1")
+		word = resolved().ReplaceAllString(Tidy(strings.TrimSuffix(word, ":")), "$1")
 		if !leads(word) {
 			continue
 		}

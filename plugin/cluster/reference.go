@@ -5,13 +5,14 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // Reference is a SERVICE[:PORT] argument, taken apart.
@@ -146,10 +147,10 @@ func (r *Reference) setAddress(a netip.Addr) error {
 }
 
 // pastedPorts is the column PORT(S) of kubectl get services: PORT:NODEPORT.
-var pastedPorts = regexp.MustCompile(`^(\d+):\d+$`)
+var pastedPorts = lazyregexp.New(`^(\d+):\d+$`)
 
 func (r *Reference) setPort(port string) error {
-	if m := pastedPorts.FindStringSubmatch(port); m != nil {
+	if m := pastedPorts().FindStringSubmatch(port); m != nil {
 		return fmt.Errorf("%q has port %q: give the port, %s, or the NodePort alone", r.Input, port, m[1])
 	}
 	if n, err := strconv.Atoi(port); err == nil {

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // scheme is what the scheme of a URL says of the connection.
@@ -41,9 +42,9 @@ var schemes = func() map[string]scheme {
 
 var (
 	// nestedScheme is what stands before the URL itself, as in jdbc:postgresql://db.shop:5432/db.
-	nestedScheme = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:)+([a-z][a-z0-9+.-]*://)`)
+	nestedScheme = lazyregexp.New(`^(?:[a-z][a-z0-9+.-]*:)+([a-z][a-z0-9+.-]*://)`)
 	// severalHosts is a URL of a cluster of servers: mongodb://a:27017,b:27017/db.
-	severalHosts = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*)://(?:[^/?#]*@)?([^/?#@]*,[^/?#@]*)`)
+	severalHosts = lazyregexp.New(`^([A-Za-z][A-Za-z0-9+.-]*)://(?:[^/?#]*@)?([^/?#@]*,[^/?#@]*)`)
 )
 
 // cutURL returns host:port of a URL; what is none is returned as it is.
@@ -51,8 +52,8 @@ func (r *Reference) cutURL(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		return text, nil
 	}
-	text = nestedScheme.ReplaceAllString(text, "$1")
-	if m := severalHosts.FindStringSubmatch(text); m != nil {
+	text = nestedScheme().ReplaceAllString(text, "$1")
+	if m := severalHosts().FindStringSubmatch(text); m != nil {
 		r.Input = m[1] + "://" + m[2]
 		return "", fmt.Errorf("%q has several hosts: give one of them (%s)", r.Input,
 			strings.ReplaceAll(m[2], ",", ", "))

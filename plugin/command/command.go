@@ -10,7 +10,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/svcproxy/kubectl-svcproxy/docs"
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
@@ -149,13 +149,13 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 // pastedLines are lines of other tools that begin like a flag, each as one argument, with what is taken of them: a rule
 // as iptables -S prints it; a virtual server, or one of its real servers, as ipvsadm-save does.
 var pastedLines = []struct {
-	line *regexp.Regexp
+	line lazyregexp.Regexp
 	by   string
 }{
-	{regexp.MustCompile(`^(?:-t \w+ )?-[AI] (\S+ .*-[jg] \S.*)$`), "$1"},
-	{regexp.MustCompile(`^(?:-[AaEe] )?-t ([0-9\[]\S*)( .*)?$`), "TCP $1"},
-	{regexp.MustCompile(`^(?:-[AaEe] )?-u ([0-9\[]\S*)( .*)?$`), "UDP $1"},
-	{regexp.MustCompile(`^(?:-[AaEe] )?--sctp-service ([0-9\[]\S*)( .*)?$`), "SCTP $1"},
+	{lazyregexp.New(`^(?:-t \w+ )?-[AI] (\S+ .*-[jg] \S.*)$`), "$1"},
+	{lazyregexp.New(`^(?:-[AaEe] )?-t ([0-9\[]\S*)( .*)?$`), "TCP $1"},
+	{lazyregexp.New(`^(?:-[AaEe] )?-u ([0-9\[]\S*)( .*)?$`), "UDP $1"},
+	{lazyregexp.New(`^(?:-[AaEe] )?--sctp-service ([0-9\[]\S*)( .*)?$`), "SCTP $1"},
 }
 
 // withoutDashes makes arguments that are lines of other tools begin with a word.
@@ -163,7 +163,7 @@ func withoutDashes(args []string) []string {
 	args = slices.Clone(args)
 	for i := range args {
 		for _, p := range pastedLines {
-			args[i] = p.line.ReplaceAllString(args[i], p.by)
+			args[i] = p.line().ReplaceAllString(args[i], p.by)
 		}
 	}
 	return args

@@ -4,11 +4,11 @@ package command
 
 import (
 	"bytes"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
 
@@ -31,7 +31,7 @@ func fitHelps(env *environment, root *cobra.Command) {
 }
 
 // listed is a line of a list of commands or flags: a name, and what it means.
-var listed = regexp.MustCompile(`^( +\S.*?)(  +)(\S.*)$`)
+var listed = lazyregexp.New(`^( +\S.*?)(  +)(\S.*)$`)
 
 // fitHelp breaks the lines of a help text at a width; 0: they stay as they are. Commands to copy stay whole.
 func fitHelp(help string, width int) string {
@@ -70,7 +70,7 @@ func tooWide(text string, width int) bool {
 
 // fitUsage breaks a line of what cobra prints: of a list its second column, of an example the comment.
 func fitUsage(line string, width int) []string {
-	if item := listed.FindStringSubmatch(line); item != nil {
+	if item := listed().FindStringSubmatch(line); item != nil {
 		return beside(item[1]+item[2], item[3], width)
 	}
 	lead := ""

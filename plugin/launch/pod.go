@@ -4,7 +4,6 @@ package launch
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // Where the helper's image is, unless --image says otherwise. Set at release by
@@ -24,12 +25,12 @@ var (
 )
 
 // A release has a version without anything behind it; any other build has no image of its own.
-var release = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.?\d+)?$`)
+var release = lazyregexp.New(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.?\d+)?$`)
 
 // DefaultImage is the image of a build of the plugin: plugin and helper of one release belong together.
 func DefaultImage(build string) string {
 	switch {
-	case !release.MatchString(build):
+	case !release().MatchString(build):
 		return Repository + ":dev"
 	case Digest != "":
 		return Repository + ":" + build + "@" + Digest

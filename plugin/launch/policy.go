@@ -6,8 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // The names in deploy/policy.yaml.
@@ -23,9 +24,9 @@ const (
 // a validation is its own reason's, that of a parameter that is missing Invalid
 // (apiserver v0.37, pkg/admission/plugin/policy/validating/dispatcher.go and policy/generic/policy_dispatcher.go).
 var (
-	byPolicy  = regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' (?:with binding '[^']+' )?denied request: (.*)$`)
-	ofImage   = regexp.MustCompile(`^the image \S+ is not allowed`)
-	notOfAKey = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+	byPolicy  = lazyregexp.New(`ValidatingAdmissionPolicy '([^']+)' (?:with binding '[^']+' )?denied request: (.*)$`)
+	ofImage   = lazyregexp.New(`^the image \S+ is not allowed`)
+	notOfAKey = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 )
 
 const (
@@ -47,7 +48,7 @@ func (l *Launcher) sayPolicy(_ context.Context, m []string) string {
 			helperPolicy, fmt.Sprintf(configMap, "create")+" --from-literal="+shellWord(keyOf(l.o.Image)+"="+l.o.Image))
 	case strings.Contains(text, notYet):
 		return fmt.Sprintf("%s: the API server has only just started to read it (%s): try again in a moment", refuses, text)
-	case ofImage.MatchString(text):
+	case ofImage().MatchString(text):
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{keyOf(l.o.Image): l.o.Image}})
 		if err != nil {
 			return refuses + ": " + text
@@ -63,7 +64,7 @@ func (l *Launcher) sayPolicy(_ context.Context, m []string) string {
 // image's own text, without what a key may not have.
 func keyOf(image string) string {
 	const most = 253 // apimachinery, pkg/util/validation, IsConfigMapKey
-	key := imageKey + strings.Trim(notOfAKey.ReplaceAllString(image, "-"), "-")
+	key := imageKey + strings.Trim(notOfAKey().ReplaceAllString(image, "-"), "-")
 	return key[:min(len(key), most)]
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
@@ -27,20 +27,20 @@ const (
 
 // rbac is the authorizer's refusal (apiserver, pkg/endpoints/handlers/responsewriters/errors.go); admission refuses in
 // other texts, with the same status.
-var rbac = regexp.MustCompile(`User "([^"]*)" cannot ([a-z]+) resource "([^"]+)" in API group "[^"]*"` +
+var rbac = lazyregexp.New(`User "([^"]*)" cannot ([a-z]+) resource "([^"]+)" in API group "[^"]*"` +
 	`(?: in the namespace "([^"]+)")?`)
 
 // quota is the refusal of the ResourceQuota admission plugin, missing that of a quota for what the pod does not say.
 var (
-	exceeded = regexp.MustCompile(`exceeded quota: ([^,]+), (.*)$`)
-	missing  = regexp.MustCompile(`failed quota: ([^:]+): (.*)$`)
-	limits   = regexp.MustCompile(`is forbidden: \[?((?:maximum|minimum) .*?)\]?$`)
-	security = regexp.MustCompile(`violates PodSecurity "([^"]+)": (.*)$`)
+	exceeded = lazyregexp.New(`exceeded quota: ([^,]+), (.*)$`)
+	missing  = lazyregexp.New(`failed quota: ([^:]+): (.*)$`)
+	limits   = lazyregexp.New(`is forbidden: \[?((?:maximum|minimum) .*?)\]?$`)
+	security = lazyregexp.New(`violates PodSecurity "([^"]+)": (.*)$`)
 )
 
 // forbidden is one kind of refusal.
 type forbidden struct {
-	text *regexp.Regexp
+	text lazyregexp.Regexp
 	say  func(l *Launcher, ctx context.Context, m []string) string
 }
 
@@ -69,7 +69,7 @@ func Forbidden(err error) error {
 		return nil
 	}
 	// A refused stream comes as plain text, without a status.
-	m := rbac.FindStringSubmatch(err.Error())
+	m := rbac().FindStringSubmatch(err.Error())
 	if m == nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (l *Launcher) refused(ctx context.Context, err error) error {
 	text := safetext.Line(err.Error(), 2000)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		for _, f := range refusals {
-			if m := f.text.FindStringSubmatch(text); m != nil {
+			if m := f.text().FindStringSubmatch(text); m != nil {
 				return &forbiddenError{f.say(l, ctx, m), err}
 			}
 		}

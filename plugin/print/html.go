@@ -11,6 +11,7 @@ import (
 	"html/template"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
@@ -40,9 +41,11 @@ func sourceHash(text string) string {
 }
 
 // htmlPage escapes whatever is put into it by where it stands: names and rule texts are anybody's.
-var htmlPage = template.Must(template.New("html").Funcs(template.FuncMap{
-	"clean": plaintext.Clean, "words": words,
-}).Parse(htmlSource))
+var htmlPage = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("html").Funcs(template.FuncMap{
+		"clean": plaintext.Clean, "words": words,
+	}).Parse(htmlSource))
+})
 
 // How much of a page is shown before the rest is folded or counted.
 const (
@@ -125,7 +128,7 @@ func (p *page) Steps() bool {
 }
 
 func (t *text) html(b *bytes.Buffer) error {
-	return htmlPage.Execute(b, t.page())
+	return htmlPage().Execute(b, t.page())
 }
 
 func (t *text) page() *page {

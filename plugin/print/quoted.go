@@ -4,9 +4,9 @@ package print
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -88,14 +88,14 @@ func evidenceLine(e report.Evidence) string {
 // needless are the parts of a rule that tell nothing of it, with what takes their places, in the order in which they go
 // where a rule has no room in a line. What a rule is for (its comment), what it matches and where it leads always stay.
 var needless = []struct {
-	part *regexp.Regexp
+	part lazyregexp.Regexp
 	by   string
 }{
-	{regexp.MustCompile(`-m comment --comment `), ""},
-	{regexp.MustCompile(`(-p (tcp|udp|sctp) .*)-m (tcp|udp|sctp) `), "$1"},
-	{regexp.MustCompile(`--mask [0-9a-f.:]+ --rsource `), "… "},
-	{regexp.MustCompile(`--name KUBE-SEP-\S+ (… )?`), "… "},
-	{regexp.MustCompile(`-m statistic --mode random --probability (\S+?)0* `), "… --probability $1 "},
+	{lazyregexp.New(`-m comment --comment `), ""},
+	{lazyregexp.New(`(-p (tcp|udp|sctp) .*)-m (tcp|udp|sctp) `), "$1"},
+	{lazyregexp.New(`--mask [0-9a-f.:]+ --rsource `), "… "},
+	{lazyregexp.New(`--name KUBE-SEP-\S+ (… )?`), "… "},
+	{lazyregexp.New(`-m statistic --mode random --probability (\S+?)0* `), "… --probability $1 "},
 }
 
 // shortened is a rule that fits into a width, or has nothing needless in it.
@@ -104,7 +104,7 @@ func shortened(rule string, width int) string {
 		if plaintext.Width(rule) <= width {
 			break
 		}
-		rule = n.part.ReplaceAllString(rule, n.by)
+		rule = n.part().ReplaceAllString(rule, n.by)
 	}
 	return rule
 }

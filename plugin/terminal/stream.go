@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
@@ -95,7 +95,7 @@ func (s *Stream) Sentence(format string, args ...any) {
 	const below = "  "
 	var out strings.Builder
 	line := ""
-	for _, word := range wordOrCommand.FindAllString(text, -1) {
+	for _, word := range wordOrCommand().FindAllString(text, -1) {
 		switch {
 		case line == "":
 			line = word
@@ -110,7 +110,7 @@ func (s *Stream) Sentence(format string, args ...any) {
 }
 
 // wordOrCommand is what stays in one piece when a sentence is wrapped.
-var wordOrCommand = regexp.MustCompile(`\(?kubectl(?: [^\s():;,?]+)+\S*|\S+`)
+var wordOrCommand = lazyregexp.New(`\(?kubectl(?: [^\s():;,?]+)+\S*|\S+`)
 
 // Prompt writes a question; the cursor stays behind it.
 func (s *Stream) Prompt(format string, args ...any) {

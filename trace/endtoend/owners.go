@@ -4,9 +4,9 @@ package endtoend
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
@@ -153,21 +153,21 @@ func policySetter(c *netfilter.Chain) string {
 
 // devices are whose interfaces of such names are.
 var devices = []struct {
-	name  *regexp.Regexp
+	name  lazyregexp.Regexp
 	owner string
 }{
-	{regexp.MustCompile(`^flannel(\.\d+|-v6\.\d+|-wg(-v6)?|\d+)$`), "flannel"},
-	{regexp.MustCompile(`^(vxlan(-v6)?\.calico|wireguard\.cali|wg-v6\.cali|cali[0-9a-f]{11})$`), "Calico"},
-	{regexp.MustCompile(`^(cilium_\w+|lxc[0-9a-f]{12}|lxc_health)$`), "Cilium"},
-	{regexp.MustCompile(`^antrea-(gw|tun|wg|egress)\d+$`), "Antrea"},
-	{regexp.MustCompile(`^(kube-bridge|kube-dummy-if|tun-[0-9a-f]+)$`), "kube-router"},
-	{regexp.MustCompile(`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12})$`), "Docker"},
-	{regexp.MustCompile(`^eni[0-9a-f]{11}$`), "AWS VPC CNI"},
-	{regexp.MustCompile(`^(weave|vxlan-\d+|vethwe\S*)$`), "Weave Net"},
-	{regexp.MustCompile(`^(genev|vxlan)_sys_\d+$`), "Open vSwitch"},
-	{regexp.MustCompile(`^azv[0-9a-f]{11}$`), "Azure CNI"},
-	{regexp.MustCompile(`^virbr\d+$`), "libvirt"},
-	{regexp.MustCompile(`^(cni0|cbr0)$`), "the CNI plugin bridge"},
+	{lazyregexp.New(`^flannel(\.\d+|-v6\.\d+|-wg(-v6)?|\d+)$`), "flannel"},
+	{lazyregexp.New(`^(vxlan(-v6)?\.calico|wireguard\.cali|wg-v6\.cali|cali[0-9a-f]{11})$`), "Calico"},
+	{lazyregexp.New(`^(cilium_\w+|lxc[0-9a-f]{12}|lxc_health)$`), "Cilium"},
+	{lazyregexp.New(`^antrea-(gw|tun|wg|egress)\d+$`), "Antrea"},
+	{lazyregexp.New(`^(kube-bridge|kube-dummy-if|tun-[0-9a-f]+)$`), "kube-router"},
+	{lazyregexp.New(`^(docker\d+|docker_gwbridge|br-[0-9a-f]{12})$`), "Docker"},
+	{lazyregexp.New(`^eni[0-9a-f]{11}$`), "AWS VPC CNI"},
+	{lazyregexp.New(`^(weave|vxlan-\d+|vethwe\S*)$`), "Weave Net"},
+	{lazyregexp.New(`^(genev|vxlan)_sys_\d+$`), "Open vSwitch"},
+	{lazyregexp.New(`^azv[0-9a-f]{11}$`), "Azure CNI"},
+	{lazyregexp.New(`^virbr\d+$`), "libvirt"},
+	{lazyregexp.New(`^(cni0|cbr0)$`), "the CNI plugin bridge"},
 }
 
 // ownerOfDevice names who has made an interface, by its name; where that does not tell, it is taken to be the CNI
@@ -175,7 +175,7 @@ var devices = []struct {
 func ownerOfDevice(dev string) string {
 	owner := ""
 	for _, d := range devices {
-		if d.name.MatchString(dev) {
+		if d.name().MatchString(dev) {
 			owner = d.owner
 			break
 		}

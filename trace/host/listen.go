@@ -8,10 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // Socket is a listening or unconnected socket of the node.
@@ -97,12 +98,12 @@ func (s *Socket) Crowded() bool {
 
 // Of a line of ss, what -e and -m add, which it has of sock_diag alone.
 var (
-	v6only = regexp.MustCompile(` v6only:[01](?:\s|$)`)
-	skmem  = regexp.MustCompile(` skmem:\(r(\d+),rb(\d+)[,)]`)
+	v6only = lazyregexp.New(` v6only:[01](?:\s|$)`)
+	skmem  = lazyregexp.New(` skmem:\(r(\d+),rb(\d+)[,)]`)
 )
 
 // users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
-var users = regexp.MustCompile(`\("([^"]*)",pid=(\d+)`)
+var users = lazyregexp.New(`\("([^"]*)",pid=(\d+)`)
 
 // ParseListen reads what ss -Hltunp prints. The error names the line, or says that the text ends within one: only of a
 // whole list it follows that nobody listens somewhere.
@@ -129,12 +130,12 @@ func ParseListen(data []byte) ([]Socket, error) {
 		}
 		s.Queue, s.Backlog = count(f[2]), count(f[3])
 		more := line[bytes.LastIndex(line, []byte("))"))+1:] // behind the names of processes
-		if m := skmem.FindSubmatch(more); m != nil {
+		if m := skmem().FindSubmatch(more); m != nil {
 			s.Held, s.Buffer, s.Diagnosed = count(string(m[1])), count(string(m[2])), true
 		}
-		s.Diagnosed = s.Diagnosed || s.Protocol == "tcp" && s.Backlog > 0 || v6only.Match(more)
+		s.Diagnosed = s.Diagnosed || s.Protocol == "tcp" && s.Backlog > 0 || v6only().Match(more)
 		diagnosed[s.Protocol] = diagnosed[s.Protocol] || s.Diagnosed
-		for i, u := range users.FindAllSubmatch(line, -1) {
+		for i, u := range users().FindAllSubmatch(line, -1) {
 			pid, _ := strconv.Atoi(string(u[2])) // digits
 			if i == 0 {
 				s.Process, s.PID = string(u[1]), pid

@@ -3,9 +3,10 @@
 package judge
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // lifetime is in which versions of kube-proxy the bug of an upstream issue is: from minor version since on, before
@@ -30,11 +31,11 @@ var lifetimes = map[string]lifetime{
 	"kubernetes/kubernetes#71071": {fixed: 14},
 }
 
-var proxyVersion = regexp.MustCompile(`^v?1\.(\d{1,4})(?:\.(\d{1,4}))?`)
+var proxyVersion = lazyregexp.New(`^v?1\.(\d{1,4})(?:\.(\d{1,4}))?`)
 
 // includes tells whether a version of kube-proxy is in the lifetime; one that is not known may be.
 func (l lifetime) includes(version string) bool {
-	m := proxyVersion.FindStringSubmatch(version)
+	m := proxyVersion().FindStringSubmatch(version)
 	if m == nil {
 		return true
 	}

@@ -4,16 +4,16 @@ package judge
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // oldServiceChain matches the chains of Service ports that kube-proxy had until 1.23, and removed until 1.27: a later
 // one does not know them (pkg/proxy/iptables/proxier.go, deprecatedServiceLBChainNamePrefix).
-var oldServiceChain = regexp.MustCompile(`^KUBE-XLB-[A-Z0-9]{1,20}$`)
+var oldServiceChain = lazyregexp.New(`^KUBE-XLB-[A-Z0-9]{1,20}$`)
 
 // oldMarkDrop is the chain that the kubelet keeps until 1.27 (pkg/kubelet/kubelet_network_linux.go), for kube-proxies
 // until 1.25.
@@ -41,7 +41,7 @@ func (n *node) kept() []issue {
 		for _, c := range t.Chains {
 			switch {
 			case reachable[c] || names.anyOfService(c.Name):
-			case oldServiceChain.MatchString(c.Name):
+			case oldServiceChain().MatchString(c.Name):
 				old = append(old, c)
 			case namedByKubeProxy(t, c.Name): // it writes them anew
 			default:

@@ -4,11 +4,11 @@ package judge
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -85,14 +85,14 @@ func (n *node) runsAs() running {
 	out := running{pod: n.cluster.proxyPods[n.Name]}
 	if p.Processes[kubeproxy.Process] != 0 {
 		cgroup := p.Cgroups[kubeproxy.Process]
-		out.inPod = out.pod != nil && cgroup == "" || podCgroup.MatchString(cgroup)
+		out.inPod = out.pod != nil && cgroup == "" || podCgroup().MatchString(cgroup)
 		if !out.inPod {
 			out.unit = unitOf(cgroup)
 		}
 		return out
 	}
 	for _, e := range embedders {
-		if p.Processes[e.process] != 0 && !podCgroup.MatchString(p.Cgroups[e.process]) {
+		if p.Processes[e.process] != 0 && !podCgroup().MatchString(p.Cgroups[e.process]) {
 			return running{program: e.name, unit: cmp.Or(unitOf(p.Cgroups[e.process]), e.unit)}
 		}
 	}
@@ -107,10 +107,10 @@ func (n *node) runsAs() running {
 
 // podCgroup matches the control group of a container in a pod (pkg/kubelet/cm/cgroup_manager_linux.go,
 // pkg/kubelet/cm/pod_container_manager_linux.go): kubepods[-burstable]-podUID.slice, or kubepods/burstable/podUID.
-var podCgroup = regexp.MustCompile(`(^|[-/])kubepods([-./]|$)|[-/]pod[0-9a-f]{8}[-_]?[0-9a-f]{4}`)
+var podCgroup = lazyregexp.New(`(^|[-/])kubepods([-./]|$)|[-/]pod[0-9a-f]{8}[-_]?[0-9a-f]{4}`)
 
 // unitName is a name of a service of systemd (systemd.unit(5)).
-var unitName = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.service$`)
+var unitName = lazyregexp.New(`^[A-Za-z0-9:_.\\@-]+\.service$`)
 
 // unitOf returns the unit of systemd that a control group belongs to; "" where it belongs to none that could be
 // restarted for it: containers of a runtime's have none of their own.
@@ -125,7 +125,7 @@ func unitOf(cgroup string) string {
 			if strings.HasSuffix(part, ".scope") || part == "docker" {
 				return ""
 			}
-			if unitName.MatchString(part) {
+			if unitName().MatchString(part) {
 				unit = part
 			}
 		}

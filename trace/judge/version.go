@@ -3,15 +3,14 @@
 package judge
 
 import (
-	"regexp"
-
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // imageVersion is the version in the tag of an image of kube-proxy's: "registry.k8s.io/kube-proxy:v1.36.3".
-var imageVersion = regexp.MustCompile(`:v?(1\.\d+\.\d+[^@/:]*)(@[^/]*)?$`)
+var imageVersion = lazyregexp.New(`:v?(1\.\d+\.\d+[^@/:]*)(@[^/]*)?$`)
 
 // noteVersion notes kube-proxy's version: what it tells itself, else that of its pod's image.
 func (n *node) noteVersion() {
@@ -19,7 +18,7 @@ func (n *node) noteVersion() {
 	n.config.Version = n.Proxy.Version
 	if n.config.Version != "" {
 		from = origin{kubeproxy.FromMetrics, snapshot.MetricsFile}
-	} else if m := imageVersion.FindStringSubmatch(n.image()); m != nil {
+	} else if m := imageVersion().FindStringSubmatch(n.image()); m != nil {
 		n.config.Version = "v" + m[1]
 		from = origin{kubeproxy.FromImage, n.image()}
 	}

@@ -8,10 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // Health is kube-proxy's response to /healthz or /livez, with status 200 or 503 (pkg/proxy/healthcheck, in 1.24 to 1.32
@@ -152,7 +153,7 @@ func (s *Status) Healthy() bool {
 }
 
 // modeName is the form of what kube-proxy answers to /proxyMode, in all versions: a word.
-var modeName = regexp.MustCompile(`^[a-z][a-z0-9-]{1,30}$`)
+var modeName = lazyregexp.New(`^[a-z][a-z0-9-]{1,30}$`)
 
 // ParseMode reads the response of /proxyMode. Which modes there are is for the judgement to say. The error says what
 // was expected.
@@ -161,7 +162,7 @@ func ParseMode(data []byte) (string, error) {
 	switch {
 	case text == "":
 		return "", errors.New("it is empty")
-	case !modeName.MatchString(text):
+	case !modeName().MatchString(text):
 		return "", fmt.Errorf("%.40q is not a mode, such as %s", text, IPTables)
 	}
 	return text, nil

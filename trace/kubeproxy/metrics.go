@@ -7,10 +7,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // The metrics of kube-proxy that count failed writes (pkg/proxy/metrics/metrics.go): of iptables-restore, also in ipvs
@@ -51,7 +52,7 @@ func label(labels, name string) string {
 }
 
 // sample is a line of the text format: a name, its labels, a number, perhaps a time.
-var sample = regexp.MustCompile(`^[A-Za-z_:][A-Za-z0-9_:]*(\{.*\})? +[-+]?[0-9A-Za-z.][-+0-9A-Za-z.]*( +-?[0-9]+)?\s*$`)
+var sample = lazyregexp.New(`^[A-Za-z_:][A-Za-z0-9_:]*(\{.*\})? +[-+]?[0-9A-Za-z.][-+0-9A-Za-z.]*( +-?[0-9]+)?\s*$`)
 
 // PartialError is the error of metrics of which a part was read.
 type PartialError struct{ reason string }
@@ -76,7 +77,7 @@ func (m metrics) check() (metrics, error) {
 			continue
 		case line[0] == '#', len(bytes.TrimSpace(line)) == 0:
 			continue
-		case !sample.Match(line):
+		case !sample().Match(line):
 			reason = cmp.Or(reason, fmt.Sprintf("line %d is not a metric in Prometheus' text format", number))
 			continue
 		}

@@ -4,9 +4,9 @@ package netfilter
 
 import (
 	"net/netip"
-	"regexp"
 	"strings"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/digest"
 )
 
@@ -33,7 +33,7 @@ type chainPrint struct{ name, content, loops digest.Sum }
 type loops map[digest.Sum]netip.Addr
 
 // looksUpLoops is a rule that looks a packet up by both of its addresses, as nft prints it, up to the set's name.
-var looksUpLoops = regexp.MustCompile(`^(ct status \S+ )?ip6? saddr \. ip6? daddr \. meta l4proto \. th dport $`)
+var looksUpLoops = lazyregexp.New(`^(ct status \S+ )?ip6? saddr \. ip6? daddr \. meta l4proto \. th dport $`)
 
 // Prints returns the prints of a ruleset. The virtual servers of IPVS have real servers that no text shows, and count
 // as the same.
@@ -190,7 +190,7 @@ func (c *Chain) print(p *digest.Digest, sets map[string]digest.Sum, apart map[st
 			}
 			name := after[:end]
 			if declaration := apart[name]; declaration != "" && len(rest) == len(r.Text) &&
-				looksUpLoops.MatchString(before) {
+				looksUpLoops().MatchString(before) {
 				p.Text(declaration)
 				looped = append(looped, name)
 			} else {

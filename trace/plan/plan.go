@@ -10,9 +10,9 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"regexp"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
@@ -104,34 +104,34 @@ const (
 )
 
 var (
-	names      = regexp.MustCompile(`^[0-9a-f]{8}$`)
-	ports      = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}(:[a-z0-9-]{1,63})?$`)
-	services   = regexp.MustCompile(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$`)
-	schedulers = regexp.MustCompile(`^[a-z]{0,16}$`)
-	ifaces     = regexp.MustCompile(`^[A-Za-z0-9_.:@-]{1,15}$`)
+	names      = lazyregexp.New(`^[0-9a-f]{8}$`)
+	ports      = lazyregexp.New(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}(:[a-z0-9-]{1,63})?$`)
+	services   = lazyregexp.New(`^[a-z0-9.-]{1,63}/[a-z0-9.-]{1,253}$`)
+	schedulers = lazyregexp.New(`^[a-z]{0,16}$`)
+	ifaces     = lazyregexp.New(`^[A-Za-z0-9_.:@-]{1,15}$`)
 	protocols  = []string{"TCP", "UDP", "SCTP"}
 )
 
 // IsName tells whether a text can be the name of a plan.
-func IsName(text string) bool { return names.MatchString(text) }
+func IsName(text string) bool { return names().MatchString(text) }
 
 // Check returns what is wrong with a plan: a plan that passes has no value that could change the meaning of a rule in
 // which it is inserted.
 func (p *Plan) Check() error {
 	switch {
-	case !names.MatchString(p.Name):
+	case !names().MatchString(p.Name):
 		return fmt.Errorf("%q is not a name of a plan: eight hexadecimal digits were expected", p.Name)
 	case len(p.Frontends) == 0:
 		return errors.New("there is nothing to program")
 	case len(p.Frontends) > maxFrontends:
 		return fmt.Errorf("%d frontends are too many: at most %d", len(p.Frontends), maxFrontends)
-	case !schedulers.MatchString(p.Scheduler):
+	case !schedulers().MatchString(p.Scheduler):
 		return fmt.Errorf("%q is not a name of a scheduler", p.Scheduler)
 	case p.Mark == 0 || p.Mark&(p.Mark-1) != 0:
 		return fmt.Errorf("the mark 0x%x is not one bit", p.Mark)
 	}
 	for _, s := range p.Services {
-		if !services.MatchString(s) {
+		if !services().MatchString(s) {
 			return fmt.Errorf("%q is not a namespace/name of a Service", s)
 		}
 	}
@@ -163,7 +163,7 @@ func (p *Plan) Check() error {
 
 func (f *Frontend) check() error {
 	switch {
-	case !ports.MatchString(f.Port):
+	case !ports().MatchString(f.Port):
 		return fmt.Errorf("%q is not a name of a Service port", f.Port)
 	case !plain(f.Address):
 		return errors.New("this is not an address and port")
@@ -184,7 +184,7 @@ func (f *Frontend) check() error {
 		if c := f.Pods.CIDR; c.IsValid() == byIface || c.IsValid() && (c.Addr().Is6() != f.V6() || c.Addr().Zone() != "") {
 			return errors.New("pods are told by a CIDR of the frontend's family, or by an interface")
 		}
-		if byIface && !ifaces.MatchString(f.Pods.Iface) {
+		if byIface && !ifaces().MatchString(f.Pods.Iface) {
 			return fmt.Errorf("%q is not a name of an interface", f.Pods.Iface)
 		}
 	}

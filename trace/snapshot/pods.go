@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // Files of a pod's network namespace that a node does not have.
@@ -33,7 +34,7 @@ var PodFiles = []string{
 const podsFolder = "pods"
 
 // podFolder is what a pod's folder may be called: neither part can have an underscore (RFC 1123).
-var podFolder = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?_[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+var podFolder = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?_[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
 // maxFolder is how long the name of a folder may be on the file systems of today, in bytes.
 const maxFolder = 255
@@ -47,7 +48,7 @@ func folderOfPod(name string) string {
 func podFileOf(f string) (file string, ok bool) {
 	parts := strings.Split(f, "/")
 	const depth = 3 // pods, the pod, the file
-	if len(parts) != depth || parts[0] != podsFolder || !podFolder.MatchString(parts[1]) {
+	if len(parts) != depth || parts[0] != podsFolder || !podFolder().MatchString(parts[1]) {
 		return "", false
 	}
 	return parts[2], slices.Contains(PodFiles, parts[2])
@@ -111,7 +112,7 @@ func (n *Node) Pod(name string) *Node {
 // [PodFiles] are left out.
 func (n *Node) WithPod(name string, files map[string]Packed) (*Node, error) {
 	folder := folderOfPod(name)
-	if base := path.Base(folder); !podFolder.MatchString(base) || len(base) > maxFolder {
+	if base := path.Base(folder); !podFolder().MatchString(base) || len(base) > maxFolder {
 		return nil, fmt.Errorf("the pod %.300q cannot have a folder in a snapshot", name)
 	}
 	out := newNode(n.Name)

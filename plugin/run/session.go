@@ -323,6 +323,10 @@ func (s *Session) judgeSnapshot(ctx context.Context, t Task) ([]report.NodeRepor
 	reports := make([]report.NodeReport, len(t.Nodes))
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { // while the first node is being read
+		defer recovered(func(error) {}) // it comes again with each node
+		s.index.get(s.Objects)
+	})
 	judged := 0
 	for n := range s.ahead {
 		if n.err != nil && (n.node == "" || bounds.Is(n.err)) {

@@ -97,7 +97,7 @@ func (b *builder) declare(s *segment) {
 }
 
 func (b *builder) addChain(c *netfilter.Chain) {
-	t := b.targets.make(target{chain: c})
+	t := b.targetOf(c)
 	b.number[t] = len(b.table.Chains)
 	b.chains[c.Name] = t
 	b.table.Chains = append(b.table.Chains, c)

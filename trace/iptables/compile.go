@@ -34,7 +34,6 @@ type compiler struct {
 	rules     slab[netfilter.Rule]
 	chainMem  slab[netfilter.Chain]
 	targets   slab[target]
-	jumps     slab[op.Jump]
 	selectors slab[selector]
 	nats      slab[op.DNAT]
 	ops       []netfilter.Op
@@ -45,7 +44,14 @@ type compiler struct {
 // target is a chain of the table in progress, with the ops that jump to it.
 type target struct {
 	chain      *netfilter.Chain
-	jump, goTo *op.Jump
+	jump, goTo op.Jump
+}
+
+func (c *compiler) targetOf(chain *netfilter.Chain) *target {
+	return c.targets.make(target{
+		chain: chain,
+		jump:  op.Jump{Name: chain.Name, Kind: netfilter.Jump}, goTo: op.Jump{Name: chain.Name, Kind: netfilter.Goto},
+	})
 }
 
 // keep copies a rule's ops out of the buffer.
@@ -386,15 +392,11 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 
 // jump returns the op that jumps to a chain: all rules of a table share one.
 func (s *ruleSpec) jump(to *target, name string, goTo bool) *op.Jump {
-	if to == nil {
-		return s.jumps.make(op.Jump{Name: name, Kind: netfilter.Goto})
+	switch {
+	case to == nil:
+		return &op.Jump{Name: name, Kind: netfilter.Goto}
+	case goTo:
+		return &to.goTo
 	}
-	j, kind := &to.jump, netfilter.Jump
-	if goTo {
-		j, kind = &to.goTo, netfilter.Goto
-	}
-	if *j == nil {
-		*j = s.jumps.make(op.Jump{Name: to.chain.Name, Kind: kind})
-	}
-	return *j
+	return &to.jump
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/pasted"
@@ -38,10 +39,11 @@ var (
 // Read reads what [Parse] reads, and what people have of it: indented, quoted or wrapped lines, prompts and remarks
 // between them, tables that are cut off or have lines left out, and the output of iptables -S, of one table or several.
 // What is missing in a table is a rule that is opaque at its place, and said in its Holes. Text of the other family is
-// skipped, where a header or a command line says that it is. The error is for a text without any table.
+// skipped, where a header or a command line says that it is. The error is for a text without any table. The rules keep
+// the text: data must not be changed afterwards.
 func Read(data []byte, family netfilter.Family, backend netfilter.Backend) (*Dump, error) {
 	strict := parser{scope: scope{family: family}, backend: backend, wanted: backend}
-	text := string(data)
+	text := unsafe.String(unsafe.SliceData(data), len(data)) // a node's rules are most of what is read of it
 	err := errNoText
 	if isText(data) && !strings.ContainsRune(text, '\u201c') { // a typographic quote, in place of that of a comment
 		if err = strict.all(text); err == nil {

@@ -119,7 +119,8 @@ type parser struct {
 	scope  // of the table in progress
 	tables []*netfilter.Table
 	table  *netfilter.Table // in progress
-	last   *target          // of the line before
+	runs   []run            // its rules, so far
+	tried  bool             // to read them on all processors
 	line   int
 	words  []word // a buffer
 
@@ -128,28 +129,27 @@ type parser struct {
 	legacy          bool              // a note says that iptables-legacy has tables, too
 	foreign         []string          // tables with base chains that are not shown
 
-	// The rules of a chain are consecutive: ptrs has those of all chains, from run on those of last.
-	ptrs []*netfilter.Rule
-	run  int
+	ptrs []*netfilter.Rule // memory of runs
+}
+
+// run is consecutive rules of a chain, numbered from 1 on: in what iptables prints, all of the chain.
+type run struct {
+	to    *target
+	rules []*netfilter.Rule
 }
 
 // all reads a text as the save commands print it.
 func (p *parser) all(text string) error {
 	for at := 0; at < len(text); {
-		end := lineEnd(text, at)
-		p.line++
-		err := p.read(strings.TrimSuffix(text[at:end], "\r"))
-		if errors.Is(err, errOpenQuote) {
-			if far := quoteEnd(text, end); far > end {
-				err = p.read(strings.TrimSuffix(text[at:far], "\r"))
-				p.line += strings.Count(text[at:far], "\n")
-				end = far
-			}
+		next, err := p.item(text, at)
+		if err == nil && !p.tried && len(p.runs) > 0 {
+			p.tried = true
+			next, err = p.ahead(text, next)
 		}
 		if err != nil {
 			return err
 		}
-		at = end + 1
+		at = next
 	}
 	if p.table != nil {
 		return fmt.Errorf("it is cut off: table %s has no COMMIT", p.table.Name)
@@ -158,6 +158,22 @@ func (p *parser) all(text string) error {
 		return ErrEmpty
 	}
 	return nil
+}
+
+// item reads a line, and those behind it up to the end of a quote that it has opened. It returns where the next one
+// begins.
+func (p *parser) item(text string, at int) (next int, err error) {
+	end := lineEnd(text, at)
+	p.line++
+	err = p.read(strings.TrimSuffix(text[at:end], "\r"))
+	if errors.Is(err, errOpenQuote) {
+		if far := quoteEnd(text, end); far > end {
+			err = p.read(strings.TrimSuffix(text[at:far], "\r"))
+			p.line += strings.Count(text[at:far], "\n")
+			end = far
+		}
+	}
+	return min(end+1, len(text)), err
 }
 
 // excerpt shortens a line for an error message.
@@ -184,8 +200,7 @@ func (p *parser) read(line string) error {
 	}
 	switch {
 	case strings.TrimRight(line, " \t") == "COMMIT":
-		p.tables = append(p.tables, p.table)
-		p.table = nil
+		p.commit()
 		return nil
 	case line[0] == ':':
 		return p.chain(line[1:])
@@ -261,8 +276,24 @@ func (p *parser) begin(name string) error {
 	p.table = &netfilter.Table{Family: p.family, Backend: p.backend, Name: name}
 	p.scope = scope{family: p.family, table: name, chains: map[string]*target{}}
 	p.shared = map[string]netfilter.Op{}
-	p.last = nil
+	p.runs, p.tried = nil, false
 	return nil
+}
+
+// commit ends a table.
+func (p *parser) commit() {
+	for i := range p.runs {
+		c, rules := p.runs[i].to.chain, p.runs[i].rules
+		for _, r := range rules {
+			r.Num += len(c.Rules)
+		}
+		if c.Rules == nil {
+			c.Rules = rules
+		} else {
+			c.Rules = append(c.Rules, rules...)
+		}
+	}
+	p.tables, p.table, p.runs = append(p.tables, p.table), nil, nil
 }
 
 // chain reads ":NAME POLICY [packets:bytes]".
@@ -288,7 +319,7 @@ func (p *parser) chain(line string) error {
 	default:
 		c.Unread = "unknown policy " + policy
 	}
-	p.chains[name] = p.targets.make(target{chain: c})
+	p.chains[name] = p.targetOf(c)
 	p.table.Chains = append(p.table.Chains, c)
 	return nil
 }
@@ -308,39 +339,37 @@ func (p *parser) rule(line string) error {
 		return fmt.Errorf("line %d: %q is not a rule: -A CHAIN was expected", p.line, excerpt(line))
 	}
 	name, spec, _ := strings.Cut(spec, " ")
-	to := p.last
-	if to == nil || to.chain.Name != name {
-		if to = p.chains[name]; to == nil {
+	if n := len(p.runs); n == 0 || p.runs[n-1].to.chain.Name != name {
+		to := p.chains[name]
+		if to == nil {
 			return fmt.Errorf("line %d: chain %q is not declared in table %s", p.line, excerpt(name), p.table.Name)
 		}
-		p.last, p.run = to, len(p.ptrs)
+		p.runs = append(p.runs, run{to: to})
 	}
+	to := &p.runs[len(p.runs)-1]
 	words, err := split(spec, p.words[:0])
 	if err != nil {
 		return fmt.Errorf("line %d: %w", p.line, err)
 	}
 	p.words = words
-	r, err := p.compile(&p.scope, len(to.chain.Rules)+1, text, len(text)-len(spec), words)
+	r, err := p.compile(&p.scope, len(to.rules)+1, text, len(text)-len(spec), words)
 	if err != nil {
 		return fmt.Errorf("line %d: %w", p.line, err)
 	}
-	p.add(to.chain, r)
+	p.add(to, r)
 	if p.spec.nowhere && p.table.Holes == "" {
 		p.table.Holes = fmt.Sprintf("line %d: -j %s leads to no chain of the table", p.line, excerpt(r.Target))
 	}
 	return nil
 }
 
-// add appends a rule to a chain.
-func (p *parser) add(c *netfilter.Chain, r *netfilter.Rule) {
-	if len(c.Rules) != len(p.ptrs)-p.run { // the chain's rules are not consecutive
-		c.Rules = append(c.Rules, r)
-		return
-	}
+// add appends a rule to the last run.
+func (p *parser) add(to *run, r *netfilter.Rule) {
+	n := len(to.rules)
 	if len(p.ptrs) == cap(p.ptrs) {
-		more := make([]*netfilter.Rule, 0, max(slabSize, 2*len(c.Rules)))
-		p.ptrs, p.run = append(more, p.ptrs[p.run:]...), 0
+		more := make([]*netfilter.Rule, 0, max(slabSize, 2*n))
+		p.ptrs = append(more, to.rules...)
 	}
 	p.ptrs = append(p.ptrs, r)
-	c.Rules = p.ptrs[p.run:len(p.ptrs):len(p.ptrs)]
+	to.rules = p.ptrs[len(p.ptrs)-n-1 : len(p.ptrs) : len(p.ptrs)]
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -89,6 +90,13 @@ func (s *survey) ofRules(n *node) {
 }
 
 func (s *survey) ofServices(n *node) {
+	// The first question about a Service finds out all that is expected of it, which takes longer than what follows.
+	_ = parallel.Each(n.cluster.Services, func() func(*corev1.Service) error {
+		return func(svc *corev1.Service) error {
+			_, _ = n.exp.Ignored(svc)
+			return nil
+		}
+	})
 	for _, svc := range n.cluster.Services {
 		for _, f := range n.frontends(svc) {
 			k := keyOf(f)

@@ -5,6 +5,8 @@ package netfilter
 import (
 	"fmt"
 	"iter"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 )
 
 // Link makes a ruleset ready for walking: it gives every jump its chain and every long chain its index. Tables must not
@@ -35,6 +37,13 @@ func (rs *Ruleset) Add(tables ...*Table) {
 }
 
 func (t *Table) link() {
+	var beside parallel.Group
+	beside.Go(func() {
+		for _, c := range t.Chains {
+			c.index = newIndex(c.Rules)
+		}
+	})
+	defer beside.Wait()
 	t.byName = make(map[string]*Chain, len(t.Chains))
 	for _, c := range t.Chains {
 		c.Table = t
@@ -42,7 +51,6 @@ func (t *Table) link() {
 	}
 	var targets []*Chain // of all chains, in one piece of memory
 	for _, c := range t.Chains {
-		c.index = newIndex(c.Rules)
 		first := len(targets)
 		for _, r := range c.Rules {
 			for _, op := range r.Ops {

@@ -61,8 +61,8 @@ func AfterFirst(first int64, percent int, memoryLimit int64) {
 	debug.SetMemoryLimit(first)
 }
 
-// What packages make before main is in use until the end. The package is initialized before most others, whose paths come
-// after its own; main turns the collector on.
+// What packages make before main is in use until the end. This one is initialized before most others, as their paths
+// come after its own; main turns the collector on.
 var _ = off()
 
 func off() bool {

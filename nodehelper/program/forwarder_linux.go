@@ -30,7 +30,7 @@ type forwarder struct {
 	ends      map[int]*end
 	events    []unix.EpollEvent
 	buf       []byte  // what is read and written at once
-	dialling  []*pair // in the order in which their time is over
+	dialling  []*end  // of endpoints, in the order in which their time is over
 	more      []*pair // those that have more to move, after others had their turn
 	closing   []int   // at the end of a turn: its events name sockets by their file descriptors
 	short     bool    // of files: connections wait to be accepted
@@ -42,7 +42,7 @@ const (
 	bytesAtOnce  = 128 << 10
 	turnsAtOnce  = 8                     // of bytesAtOnce, of one direction, before others have their turn
 	shortOfFiles = 10 * time.Millisecond // after which it is tried again
-	edges        = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	edges        = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLPRI | unix.EPOLLRDHUP | unix.EPOLLET
 )
 
 // pair is a client's connection, and the one to an endpoint.
@@ -55,7 +55,6 @@ type pair struct {
 	tried      []netip.AddrPort
 	failed     error
 	begin      time.Time
-	until      time.Time // when the endpoint is given up, as long as it is dialled
 	connected  bool
 	queued     bool // is in more
 	closed     bool
@@ -67,12 +66,18 @@ type end struct {
 	pair     *pair
 	readable bool
 	writable bool
-	ending   bool // the last bytes, or an error, have come: reading goes on until the kernel says so
+	// the last bytes, or an error, or urgent data, before which a read stops, have come: reading goes on until the kernel
+	// says that there is no more
+	ending   bool
 	finished bool // all is read
 	told     bool // that no more comes
 	taken    int64
-	left     []byte // what is to be written still
+	left     []byte    // what is to be written still
+	until    time.Time // when an endpoint is given up
 }
+
+// dialled tells whether the end is an endpoint that is dialled still.
+func (e *end) dialled() bool { return e.pair.up == e && !e.pair.connected && !e.pair.closed }
 
 // listenTCP opens n sockets that listen on the same port, of the kernel's choice, which gives each its share of the
 // connections.
@@ -93,6 +98,7 @@ func listenTCP(ctx context.Context, network string, n int) (fds []int, port uint
 		})
 		return errors.Join(err, option)
 	}}
+	c.SetMultipathTCP(false) // whose sockets are not asked where a connection was sent before
 	for range n {
 		l, err := c.Listen(ctx, network, ":"+strconv.Itoa(int(port)))
 		if err != nil {
@@ -135,8 +141,10 @@ func (w *forwarder) open() (err error) {
 	}
 	nonblocking := unix.SetNonblock(w.fd, true) // nobody waits for a file that blocks
 	w.file = os.NewFile(uintptr(w.fd), "epoll")
-	if w.wait, err = w.file.SyscallConn(); err != nil || nonblocking != nil {
-		return errors.Join(err, nonblocking)
+	w.wait, err = w.file.SyscallConn()
+	// os.NewFile does not tell whether the scheduler waits for it.
+	if err := errors.Join(err, nonblocking, w.file.SetReadDeadline(time.Time{})); err != nil {
+		return err
 	}
 	for fd := range w.listeners {
 		if err := w.watch(fd, unix.EPOLLIN|unix.EPOLLET); err != nil {
@@ -163,7 +171,7 @@ func (w *forwarder) run() {
 		if w.proxy.deaf.Load() {
 			w.closeListeners()
 		}
-		if err != nil {
+		if err != nil || w.late() {
 			w.expire(time.Now())
 		}
 		w.armed = w.due()
@@ -198,6 +206,9 @@ func (w *forwarder) end() {
 
 // due is when the forwarder has to look at its connections in any case; zero: never.
 func (w *forwarder) due() time.Time {
+	for len(w.dialling) > 0 && !w.dialling[0].dialled() {
+		w.dialling = w.dialling[1:]
+	}
 	switch {
 	case w.short:
 		return time.Now().Add(shortOfFiles)
@@ -206,6 +217,9 @@ func (w *forwarder) due() time.Time {
 	}
 	return time.Time{}
 }
+
+// late tells whether the time that is set is over.
+func (w *forwarder) late() bool { return !w.armed.IsZero() && !time.Now().Before(w.armed) }
 
 // expire gives endpoints up that have not answered in time.
 func (w *forwarder) expire(now time.Time) {
@@ -216,16 +230,17 @@ func (w *forwarder) expire(now time.Time) {
 		}
 	}
 	for len(w.dialling) > 0 && !now.Before(w.dialling[0].until) {
-		p := w.dialling[0]
+		e := w.dialling[0]
 		w.dialling = w.dialling[1:]
-		if !p.closed && !p.connected {
-			w.refused(p, os.ErrDeadlineExceeded)
+		if e.dialled() {
+			w.refused(e.pair, os.ErrDeadlineExceeded)
 		}
 	}
 	w.settle()
 }
 
-// turn does all that can be done without waiting. It returns false: to wait, or true: to set a time.
+// turn does all that can be done without waiting. It returns false: to wait for more, or true: to look at the time, or
+// at the proxy's end, before.
 func (w *forwarder) turn(uintptr) bool {
 	for {
 		n := readyNow(w.fd, w.events)
@@ -239,19 +254,17 @@ func (w *forwarder) turn(uintptr) bool {
 			w.move(p)
 		}
 		w.settle()
-		// What was done may have made others ready at once, as it does on a node of its own: to wait for that costs more.
-		if n == 0 && len(w.more) == 0 {
-			break
-		}
-		if w.proxy.over.Load() {
+		due := w.due()
+		switch {
+		case !due.IsZero() && (w.armed.IsZero() || due.Before(w.armed)), w.late(), w.proxy.over.Load(),
+			w.proxy.deaf.Load() && len(w.listeners) > 0:
 			return true
+		case n == 0 && len(w.more) == 0:
+			// Not before: what was done may have made others ready at once, as it does within a node, and to wait for that
+			// costs more than to ask.
+			return false
 		}
 	}
-	for len(w.dialling) > 0 && (w.dialling[0].closed || w.dialling[0].connected) {
-		w.dialling = w.dialling[1:]
-	}
-	due := w.due()
-	return !due.IsZero() && (w.armed.IsZero() || due.Before(w.armed))
 }
 
 func (w *forwarder) event(e *unix.EpollEvent) {
@@ -274,6 +287,10 @@ func (w *forwarder) event(e *unix.EpollEvent) {
 		if e.Events&unix.EPOLLOUT == 0 {
 			return
 		}
+		if ownName(fd) == p.endpoint {
+			w.refused(p, errItself)
+			return
+		}
 		p.connected = true
 		if err := w.watch(p.client.fd, edges); err != nil {
 			w.finish(p)
@@ -282,7 +299,7 @@ func (w *forwarder) event(e *unix.EpollEvent) {
 	}
 	x.writable = x.writable || failed || e.Events&unix.EPOLLOUT != 0
 	x.readable = x.readable || failed || e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0
-	x.ending = x.ending || failed || e.Events&unix.EPOLLRDHUP != 0
+	x.ending = x.ending || failed || e.Events&(unix.EPOLLRDHUP|unix.EPOLLPRI) != 0
 	w.move(p)
 }
 
@@ -318,8 +335,11 @@ func (w *forwarder) serve(fd int, from netip.AddrPort) {
 	w.dial(p)
 }
 
-// errEnding is why no other endpoint is tried.
-var errEnding = errors.New("the proxy ends")
+var (
+	errEnding = errors.New("the proxy ends")
+	// errItself: the kernel chose the port of an endpoint that does not listen, and TCP connects such a socket to itself.
+	errItself = errors.New("the connection is one to itself")
+)
 
 // dial begins to connect to an endpoint that was not tried yet; if there is none, the client is refused.
 func (w *forwarder) dial(p *pair) {
@@ -330,7 +350,7 @@ func (w *forwarder) dial(p *pair) {
 			err  = errEnding
 		)
 		if len(p.tried) == 0 || !w.proxy.deaf.Load() {
-			e, free, err = p.front.choose(w.proxy.scheduler, p.from.Addr(), ownAddress, p.tried)
+			e, free, err = p.front.choose(w.proxy.scheduler, p.from.Addr(), w.proxy.own.has, p.tried)
 		}
 		if err != nil {
 			reset(p.client.fd)
@@ -341,10 +361,9 @@ func (w *forwarder) dial(p *pair) {
 		fd, err := connectTo(e)
 		if err == nil {
 			if err = w.watch(fd, edges); err == nil {
-				p.endpoint, p.release, p.up = e, free, &end{fd: fd, pair: p}
-				p.until = time.Now().Add(dialTime)
+				p.endpoint, p.release, p.up = e, free, &end{fd: fd, pair: p, until: time.Now().Add(dialTime)}
 				w.ends[fd] = p.up
-				w.dialling = append(w.dialling, p)
+				w.dialling = append(w.dialling, p.up)
 				return
 			}
 			closeSocket(fd)

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,16 +26,17 @@ import (
 
 const clusterIP = "10.96.0.10:80"
 
-// servedBy has userspace mode lead a Service to an endpoint, each of whose connections is given to serve.
+// servedBy has userspace mode lead a Service to endpoints, of which one gives its connections to serve, and others do
+// not listen.
 func servedBy(t *testing.T, scheduler string, endpoints []string, serve func(c *net.TCPConn)) *Programmer {
 	t.Helper()
 	servedNode(t)
-	for _, e := range endpoints {
+	for _, e := range append([]string{one}, endpoints...) {
 		host, _, err := net.SplitHostPort(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		testutil.Run(t, "", "ip", "addr", "add", host+"/32", "dev", "lo")
+		testutil.Run(t, "", "ip", "addr", "replace", host+"/32", "dev", "lo")
 	}
 	l, err := net.Listen("tcp", one)
 	if err != nil {
@@ -293,6 +295,148 @@ func TestConnectionsWaitForFiles(t *testing.T) {
 			t.Errorf("%q %v", got, err)
 		}
 		f.Close()
+	}
+	undo(t, prog)
+}
+
+// An endpoint that does not answer is given up in time, though other connections always have something to move.
+func TestTimeIsKeptBesideStreams(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
+		return
+	}
+	prog := servedBy(t, "", []string{two, one}, func(c *net.TCPConn) {
+		_, _ = io.WriteString(c, "one\n")
+		_, _ = io.Copy(io.Discard, c)
+	})
+	var streams sync.WaitGroup
+	for range 3 {
+		c, err := net.DialTimeout("tcp", clusterIP, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(3 * dialTime))
+		streams.Go(func() {
+			defer c.Close()
+			_, _ = io.Copy(c, endless{})
+		})
+	}
+	testutil.Run(t, "", "iptables-nft", "-A", "OUTPUT", "-d", "10.244.2.2", "-p", "tcp", "--syn", "-j", "DROP")
+	var clients sync.WaitGroup
+	for i := range 4 {
+		clients.Go(func() {
+			begin := time.Now()
+			who, err := readLine(clusterIP, 2*dialTime)
+			if err != nil || who != "one\n" {
+				t.Errorf("client %d: %q after %s, %v", i, who, time.Since(begin), err)
+			}
+		})
+	}
+	clients.Wait()
+	testutil.Run(t, "", "iptables-nft", "-D", "OUTPUT", "-d", "10.244.2.2", "-p", "tcp", "--syn", "-j", "DROP")
+	undo(t, prog) // ends the streams
+	streams.Wait()
+}
+
+func readLine(from string, within time.Duration) (string, error) {
+	c, err := net.DialTimeout("tcp", from, within)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(within))
+	return bufio.NewReader(c).ReadString('\n')
+}
+
+// A connection that has gone on to its next endpoint once kept those behind it from being given up.
+func TestEndpointsAreGivenUpInOrder(t *testing.T) {
+	now := time.Now()
+	first, second := &pair{}, &pair{}
+	refused := &end{pair: first, until: now.Add(time.Second)}
+	first.up = &end{pair: first, until: now.Add(3 * time.Second)}
+	second.up = &end{pair: second, until: now.Add(2 * time.Second)}
+	w := &forwarder{dialling: []*end{refused, second.up, first.up}}
+	if due := w.due(); !due.Equal(second.up.until) {
+		t.Errorf("due after %s, not 2s", due.Sub(now))
+	}
+	second.connected, first.closed = true, true
+	if due := w.due(); !due.IsZero() || len(w.dialling) > 0 {
+		t.Errorf("due after %s, with %d endpoints, where none is dialled", due.Sub(now), len(w.dialling))
+	}
+}
+
+// A read stops before urgent data: what comes after it arrives all the same.
+func TestBytesAfterUrgentDataArrive(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
+		return
+	}
+	prog := servedBy(t, "", []string{one}, func(c *net.TCPConn) {
+		got := make([]byte, 6)
+		_, _ = io.ReadFull(c, got)
+		fmt.Fprintf(c, "%s\n", got)
+	})
+	for i := range 20 {
+		c, err := net.DialTimeout("tcp", clusterIP, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		raw, err := c.(*net.TCPConn).SyscallConn() //nolint:forcetypeassert // of that network
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent error
+		err = raw.Control(func(fd uintptr) {
+			sent = errors.Join(unix.Send(int(fd), []byte("abc"), 0), unix.Send(int(fd), []byte("!"), unix.MSG_OOB),
+				unix.Send(int(fd), []byte("def"), 0))
+		})
+		got, readErr := bufio.NewReader(c).ReadString('\n')
+		if err = errors.Join(err, sent, readErr); err != nil || got != "abcdef\n" {
+			t.Errorf("connection %d: %q %v", i, got, err)
+		}
+		c.Close()
+	}
+	undo(t, prog)
+}
+
+// Without anybody who listens on it, a port that the kernel chooses by itself leads back to the socket.
+func TestNoConnectionToItself(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
+		return
+	}
+	prog := servedBy(t, "", []string{"10.244.2.2:40002"}, func(*net.TCPConn) {})
+	testutil.Run(t, "", "sysctl", "-qw", "net.ipv4.ip_local_port_range=40002 40003")
+	for range 5 {
+		c, err := net.DialTimeout("tcp", clusterIP, 5*time.Second)
+		if err != nil {
+			continue // no port is left for a moment
+		}
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = io.WriteString(c, "ping\n")
+		if got, err := bufio.NewReader(c).ReadString('\n'); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("an endpoint that does not listen answers %q, %v", got, err)
+		}
+		c.Close()
+	}
+	undo(t, prog)
+}
+
+// Clients of MPTCP are served, as those of TCP.
+func TestMultipathClients(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
+		return
+	}
+	prog := servedBy(t, "", []string{one}, func(c *net.TCPConn) { _, _ = io.WriteString(c, "one\n") })
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
+	if err != nil {
+		t.Skipf("this kernel has no MPTCP: %v", err)
+	}
+	f := os.NewFile(uintptr(fd), "client")
+	defer f.Close()
+	err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}),
+		unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{10, 96, 0, 10}, Port: 80}))
+	got, readErr := io.ReadAll(f)
+	if err = errors.Join(err, readErr); err != nil || string(got) != "one\n" {
+		t.Errorf("%q %v", got, err)
 	}
 	undo(t, prog)
 }

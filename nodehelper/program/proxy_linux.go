@@ -40,7 +40,8 @@ const (
 // were not redirected are refused.
 type proxy struct {
 	table     atomic.Pointer[table]
-	log       *slog.Logger // nil: nothing is logged
+	log       *eventLog // nil: nothing is logged
+	own       ownAddresses
 	scheduler string
 
 	mu     sync.Mutex
@@ -182,7 +183,10 @@ func (s *choices) remember(client netip.Addr, r remembered, most int) {
 
 // startProxy listens, on ports of the kernel's choice.
 func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error) {
-	x := &proxy{scheduler: scheduler, log: log}
+	x := &proxy{scheduler: scheduler}
+	if log != nil {
+		x.log = newEventLog(log)
+	}
 	x.table.Store(tableOf(p, nil))
 	if err := x.listen(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
@@ -287,7 +291,7 @@ func (x *proxy) admit() bool {
 
 func (x *proxy) logEvent(what string, args ...any) {
 	if x.log != nil {
-		x.log.Info(what, args...)
+		x.log.write(what, args)
 	}
 }
 
@@ -325,5 +329,8 @@ func (x *proxy) stop(drain time.Duration) error {
 	}
 	x.running.Wait()
 	<-idle
+	if x.log != nil {
+		x.log.end()
+	}
 	return errors.Join(errs...)
 }

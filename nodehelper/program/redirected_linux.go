@@ -5,6 +5,8 @@ package program
 import (
 	"net"
 	"net/netip"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,19 +18,32 @@ func redirected(from, front netip.AddrPort) bool {
 	return ctnetlink.Find(unix.IPPROTO_UDP, from, front) != nil
 }
 
-// ownAddress tells whether an address is the node's.
-func ownAddress(a netip.Addr) bool {
+// ownAddresses are the node's addresses. They are asked for once a second at most: where kube-proxy in ipvs mode has
+// given an interface thousands of them, that takes milliseconds.
+type ownAddresses struct {
+	mu    sync.Mutex
+	asked time.Time
+	list  map[netip.Addr]bool
+}
+
+func (o *ownAddresses) has(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.list != nil && time.Since(o.asked) < time.Second {
+		return o.list[a]
 	}
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return false
 	}
+	o.asked, o.list = time.Now(), make(map[netip.Addr]bool, len(list))
 	for _, x := range list {
-		if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().Unmap() == a {
-			return true
+		if p, err := netip.ParsePrefix(x.String()); err == nil {
+			o.list[p.Addr().Unmap()] = true
 		}
 	}
-	return false
+	return o.list[a]
 }

@@ -113,7 +113,7 @@ func (r *relay) client(from netip.AddrPort, at net.IP) *client {
 	if front == nil || len(r.clients) >= udpMost || !redirected(from, r.front) {
 		return nil
 	}
-	e, release, err := front.choose(r.proxy.scheduler, from.Addr(), ownAddress, nil)
+	e, release, err := front.choose(r.proxy.scheduler, from.Addr(), r.proxy.own.has, nil)
 	if err != nil {
 		r.proxy.logEvent("refused", "client", from, "frontend", r.front, "why", err)
 		return nil

@@ -70,6 +70,15 @@ func originalDestination(fd int, v6 bool) (netip.AddrPort, unix.Errno) {
 	return a.address(), errno
 }
 
+// ownName is a socket's own address.
+func ownName(fd int) netip.AddrPort {
+	a := &sockaddr{size: unix.SizeofSockaddrInet6}
+	//nolint:gosec // the kernel's interface
+	_, _, _ = unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&a.bytes)),
+		uintptr(unsafe.Pointer(&a.size)))
+	return a.address()
+}
+
 // connectTo begins to connect a new socket to an address. It is not bound to a port of the kernel's choice before: that
 // leaves fewer of them.
 func connectTo(to netip.AddrPort) (fd int, err error) {

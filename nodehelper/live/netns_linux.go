@@ -5,7 +5,6 @@ package live
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -149,14 +149,13 @@ func (n *namespaces) find() {
 
 // addresses notes the addresses of the namespace that the thread is in.
 func (n *namespaces) addresses(s *namespace) error {
-	list, err := net.InterfaceAddrs()
+	list, err := ownaddr.List()
 	if err != nil {
 		return err
 	}
 	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() &&
-			!slices.Contains(n.byAddr[p.Addr()], s) {
-			n.byAddr[p.Addr()] = append(n.byAddr[p.Addr()], s)
+		if a.IsGlobalUnicast() && !slices.Contains(n.byAddr[a], s) {
+			n.byAddr[a] = append(n.byAddr[a], s)
 		}
 	}
 	return nil

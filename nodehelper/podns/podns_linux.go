@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
 )
 
 // Namespace is the network namespace of a pod, and a process that is in it.
@@ -199,14 +200,8 @@ func byAddress(pids []int, own string, addresses []netip.Addr) (*Namespace, erro
 
 // hasAny tells whether the thread's network namespace has one of some addresses.
 func hasAny(addresses []netip.Addr) bool {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	return slices.ContainsFunc(list, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && slices.Contains(addresses, p.Addr().Unmap())
-	})
+	list, err := ownaddr.List()
+	return err == nil && slices.ContainsFunc(list, func(a netip.Addr) bool { return slices.Contains(addresses, a) })
 }
 
 // ownNamespace is that of the calling thread.

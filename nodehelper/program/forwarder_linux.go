@@ -163,12 +163,12 @@ func (w *forwarder) watch(fd int, events uint32) error {
 func (w *forwarder) run() {
 	defer w.end()
 	for !w.proxy.over.Load() {
-		// turn ends it when a time is to be set.
+		// It ends when there is something beside the sockets to look at.
 		err := w.wait.Read(w.turn)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		if w.proxy.deaf.Load() {
+		if w.proxy.closed.Load() {
 			w.closeListeners()
 		}
 		if err != nil || w.late() {
@@ -176,7 +176,7 @@ func (w *forwarder) run() {
 		}
 		w.armed = w.due()
 		_ = w.file.SetReadDeadline(w.armed)
-		if w.proxy.deaf.Load() && len(w.listeners) > 0 { // its own call of wake may have come before
+		if w.proxy.closed.Load() && len(w.listeners) > 0 { // its own call of wake may have come before
 			w.wake()
 		}
 	}
@@ -257,7 +257,7 @@ func (w *forwarder) turn(uintptr) bool {
 		due := w.due()
 		switch {
 		case !due.IsZero() && (w.armed.IsZero() || due.Before(w.armed)), w.late(), w.proxy.over.Load(),
-			w.proxy.deaf.Load() && len(w.listeners) > 0:
+			w.proxy.closed.Load() && len(w.listeners) > 0:
 			return true
 		case n == 0 && len(w.more) == 0:
 			// Not before: what was done may have made others ready at once, as it does within a node, and to wait for that
@@ -349,7 +349,7 @@ func (w *forwarder) dial(p *pair) {
 			free func()
 			err  = errEnding
 		)
-		if len(p.tried) == 0 || !w.proxy.deaf.Load() {
+		if len(p.tried) == 0 || !w.proxy.closed.Load() {
 			e, free, err = p.front.choose(w.proxy.scheduler, p.from.Addr(), w.proxy.own.has, p.tried)
 		}
 		if err != nil {

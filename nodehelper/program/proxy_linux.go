@@ -45,10 +45,9 @@ type proxy struct {
 	scheduler string
 
 	mu     sync.Mutex
-	closed bool           // no more clients are taken in
+	closed atomic.Bool    // no more clients are taken in; set with mu held: none is added to active behind it
 	active sync.WaitGroup // connections
 
-	deaf       atomic.Bool // nobody listens any more
 	over       atomic.Bool // all connections are ended
 	forwarders []*forwarder
 	running    sync.WaitGroup
@@ -283,10 +282,11 @@ func (x *proxy) port(f *plan.Frontend) uint16 {
 func (x *proxy) admit() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.closed {
-		x.active.Add(1)
+	if x.closed.Load() {
+		return false
 	}
-	return !x.closed
+	x.active.Add(1)
+	return true
 }
 
 func (x *proxy) logEvent(what string, args ...any) {
@@ -303,10 +303,9 @@ func (x *proxy) update(p *plan.Plan) error {
 
 // stop takes no more connections, waits for those that are open, and ends them.
 func (x *proxy) stop(drain time.Duration) error {
-	x.deaf.Store(true) // nor is another endpoint tried: what is dialled already ends within drainTime, too
 	x.mu.Lock()
 	errs := make([]error, 0, len(x.udp))
-	x.closed = true
+	x.closed.Store(true) // nor is another endpoint tried: what is dialled already ends within drainTime, too
 	for _, r := range x.udp {
 		errs = append(errs, r.close())
 	}

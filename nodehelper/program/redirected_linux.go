@@ -3,13 +3,13 @@
 package program
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ctnetlink"
 )
 
@@ -35,15 +35,13 @@ func (o *ownAddresses) has(a netip.Addr) bool {
 	if o.list != nil && time.Since(o.asked) < time.Second {
 		return o.list[a]
 	}
-	list, err := net.InterfaceAddrs()
+	list, err := ownaddr.List()
 	if err != nil {
 		return false
 	}
 	o.asked, o.list = time.Now(), make(map[netip.Addr]bool, len(list))
-	for _, x := range list {
-		if p, err := netip.ParsePrefix(x.String()); err == nil {
-			o.list[p.Addr().Unmap()] = true
-		}
+	for _, own := range list {
+		o.list[own] = true
 	}
 	return o.list[a]
 }

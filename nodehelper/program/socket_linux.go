@@ -88,7 +88,7 @@ func connectTo(to netip.AddrPort) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	setOption(fd, unix.SOL_TCP, unix.TCP_NODELAY, &enabled, unsafe.Sizeof(enabled))
+	setOption(fd, unix.SOL_TCP, unix.TCP_NODELAY, &enabled)
 	//nolint:gosec // the kernel's interface
 	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&a.bytes)), uintptr(a.size))
 	if errno != 0 && errno != unix.EINPROGRESS {
@@ -104,12 +104,13 @@ var (
 )
 
 // reset has the end of a connection be one that the other side takes for an error.
-func reset(fd int) { setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, &resets, unsafe.Sizeof(resets)) }
+func reset(fd int) { setOption(fd, unix.SOL_SOCKET, unix.SO_LINGER, &resets) }
 
 // setOption sets an option of a socket that it has in any case.
-func setOption[T any](fd int, level, name uintptr, value *T, size uintptr) {
+func setOption[T any](fd int, level, name uintptr, value *T) {
 	//nolint:gosec // the kernel's interface
-	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), level, name, uintptr(unsafe.Pointer(value)), size, 0)
+	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), level, name, uintptr(unsafe.Pointer(value)),
+		unsafe.Sizeof(*value), 0)
 }
 
 // socketError returns the error of a socket, which is forgotten with that.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/maruel/natural"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -210,11 +210,9 @@ func (*localReader) Known(objects *snapshot.Cluster) []string {
 		host = ""
 	}
 	own := map[netip.Addr]bool{}
-	if addrs, err := net.InterfaceAddrs(); err == nil {
+	if addrs, err := ownaddr.List(); err == nil {
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				own[p.Addr().Unmap()] = true
-			}
+			own[a] = true
 		}
 	}
 	return whichNode(objects, strings.ToLower(host), own)

@@ -12,6 +12,10 @@ const (
 	// budgetAdvance is of which time the share may be used before it has come, to see for the second time what is wrong,
 	// or that it is gone: whoever is on call waits for that.
 	budgetAdvance = time.Minute
+	// budgetMostWait is how long a pass waits at most: an agent that has just told of many faults and repairs has used
+	// up its share, and would not see the next fault for minutes. Where one pass in this time takes no more than the
+	// share, what was used is made up for all the same, only later.
+	budgetMostWait = 30 * time.Second
 )
 
 // besidesMost is the part of the share that work besides passes may take from them: what the API and the kernel tell
@@ -59,9 +63,9 @@ func (b *budget) accrue(now time.Time) {
 	b.at = now
 }
 
-// wait returns how long the next pass has to wait, if nothing else is done meanwhile. found tells whether the last one
-// has found something.
-func (b *budget) wait(found bool) time.Duration {
+// wait returns how much longer the next pass has to wait, if nothing else is done meanwhile. found tells whether the
+// last one has found something, waited how long this one waits already.
+func (b *budget) wait(found bool, waited time.Duration) time.Duration {
 	left := b.left
 	if found {
 		left += b.of(budgetAdvance)
@@ -69,7 +73,7 @@ func (b *budget) wait(found bool) time.Duration {
 	if left >= 0 {
 		return 0
 	}
-	return time.Duration(float64(-left) / b.share)
+	return max(0, min(time.Duration(float64(-left)/b.share), budgetMostWait-waited))
 }
 
 // dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so

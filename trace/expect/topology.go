@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
 // topology is the restriction of endpoints by hints for traffic policy Cluster.
@@ -162,6 +163,13 @@ func (n *Node) inTopology(e *Endpoint, t topology) bool {
 	case noTopology:
 	}
 	return true
+}
+
+// Hinted tells whether an endpoint of a Service has a hint, whether or not anybody goes by it.
+func (n *Node) Hinted(svc *corev1.Service) bool {
+	return slices.ContainsFunc(n.in.Index.slices[NameOf(svc)], func(s *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
+	})
 }
 
 // FollowsHints tells whether kube-proxy of this version goes by hints for zones, and for nodes, in a Service.

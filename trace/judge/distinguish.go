@@ -172,7 +172,8 @@ func (n *node) postroutingIn(base *netfilter.Chain) int {
 	}))
 }
 
-// onlyAfterPostrouting are the chains of a nat table that packets come to only behind KUBE-POSTROUTING.
+// onlyAfterPostrouting are the chains of a nat table that are not kube-proxy's, and that packets come to only behind
+// KUBE-POSTROUTING.
 func (n *node) onlyAfterPostrouting(t *netfilter.Table) map[*netfilter.Chain]bool {
 	out := map[*netfilter.Chain]bool{}
 	if t.Name != "nat" || t.Backend == netfilter.BackendNative {
@@ -189,10 +190,13 @@ func (n *node) onlyAfterPostrouting(t *netfilter.Table) map[*netfilter.Chain]boo
 			case c == nil:
 			case i < at:
 				early[c] = true
-			default:
+			case n.ownerOf(netfilter.Ref{Chain: c}) == others:
 				out[c] = true
 			}
 		}
+	}
+	if len(out) == 0 {
+		return out // and no need to look where thousands of chains lead
 	}
 	for c := range reachableFromAll(t, early) {
 		delete(out, c)

@@ -32,7 +32,7 @@ var ignoredHints = &detector{stage: stageAsked, asked: func(n *node, req *Reques
 			itp != nil && *itp == corev1.ServiceInternalTrafficPolicyLocal {
 			continue
 		}
-		if byZone, _ := n.exp.FollowsHints(svc); !byZone {
+		if byZone, _ := n.exp.FollowsHints(svc); !byZone || !asksByAnnotation(svc) && !n.exp.Hinted(svc) {
 			continue
 		}
 		for i := range svc.Spec.Ports {

@@ -12,15 +12,11 @@ const (
 	// budgetAdvance is of which time the share may be used before it has come, to see for the second time what is wrong,
 	// or that it is gone: whoever is on call waits for that.
 	budgetAdvance = time.Minute
-	// budgetMostWait is how long a pass waits at most: an agent that has just told of many faults and repairs has used
-	// up its share, and would not see the next fault for minutes. Where one pass in this time takes no more than the
-	// share, what was used is made up for all the same, only later.
-	budgetMostWait = 30 * time.Second
 )
 
-// besidesMost is the part of the share that work besides passes may take from them: what the API and the kernel tell
-// has to be received, but passes have to go on.
-const besidesMost = 0.75
+// passesLeast is the part of the share that passes may always use: what the API and the kernel tell has to be received
+// first, and an agent that has just told of several faults has used up its share in advance, but passes have to go on.
+const passesLeast = 0.5
 
 // budget bounds the processor time that the agent uses to a share of the time that passes: passes wait for it. All that
 // the process does counts.
@@ -29,6 +25,7 @@ type budget struct {
 	left  time.Duration // below zero: more was used than there was
 	at    time.Time     // when left was computed; zero: never
 	used  time.Duration // the process's time that has been taken into account
+	last  time.Duration // what the last pass has used
 }
 
 // begin begins to count, with a whole window's share: what the process has used until then is no part of an average.
@@ -45,7 +42,7 @@ func (b *budget) besides(now time.Time, used time.Duration, times int) {
 	if b.at.IsZero() {
 		return
 	}
-	most := time.Duration(besidesMost * float64(b.of(now.Sub(b.at))))
+	most := time.Duration((1 - passesLeast) * float64(b.of(now.Sub(b.at))))
 	spent := min((used-b.used)/time.Duration(times), most)
 	b.accrue(now)
 	b.left, b.used = b.left-spent, used
@@ -54,7 +51,8 @@ func (b *budget) besides(now time.Time, used time.Duration, times int) {
 // pass takes what a pass has used that has just ended.
 func (b *budget) pass(now time.Time, used time.Duration, times int) {
 	b.accrue(now)
-	b.left, b.used = b.left-(used-b.used)/time.Duration(times), used
+	b.last = (used - b.used) / time.Duration(times)
+	b.left, b.used = b.left-b.last, used
 }
 
 // accrue adds what has come up to now.
@@ -73,7 +71,8 @@ func (b *budget) wait(found bool, waited time.Duration) time.Duration {
 	if left >= 0 {
 		return 0
 	}
-	return max(0, min(time.Duration(float64(-left)/b.share), budgetMostWait-waited))
+	most := time.Duration(float64(b.last)/(passesLeast*b.share)) - waited
+	return max(0, min(time.Duration(float64(-left)/b.share), most))
 }
 
 // dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so

@@ -62,7 +62,7 @@ func TestBudgetInAdvance(t *testing.T) {
 	b := &budget{share: 0.1}
 	b.begin(after(0), 0)
 	b.pass(after(0), 11*time.Second, 1)
-	if w, found := b.wait(false, 0), b.wait(true, 0); w != budgetMostWait || found != 0 {
+	if w, found := b.wait(false, 0), b.wait(true, 0); w != 50*time.Second || found != 0 {
 		t.Errorf("the next pass waits for %v, where something was found for %v", w, found)
 	}
 	b.pass(after(0), 15*time.Second, 1)
@@ -71,13 +71,16 @@ func TestBudgetInAdvance(t *testing.T) {
 	}
 }
 
-// An agent that had told of faults and repairs within two minutes saw no further change for two more.
-func TestBudgetOfAPassThatHasWaitedLong(t *testing.T) {
+// An agent that had told of several faults and repairs within two minutes saw no further change for two more.
+func TestBudgetOfAPassAfterMany(t *testing.T) {
 	b := &budget{share: 0.1}
 	b.begin(after(0), 0)
-	b.pass(after(0), 60*time.Second, 1) // nine minutes' share more than there was
+	for used := 3 * time.Second; used <= time.Minute; used += 3 * time.Second {
+		b.pass(after(0), used, 1) // at the end nine minutes' share more than there was
+	}
+	const most = time.Minute // in which half of the share pays for another such pass
 	for _, tt := range []struct{ waited, want time.Duration }{
-		{0, budgetMostWait}, {20 * time.Second, budgetMostWait - 20*time.Second}, {budgetMostWait, 0}, {time.Hour, 0},
+		{0, most}, {20 * time.Second, most - 20*time.Second}, {most, 0}, {time.Hour, 0},
 	} {
 		for _, found := range []bool{false, true} {
 			if w := b.wait(found, tt.waited); w != tt.want {
@@ -96,7 +99,7 @@ func TestBudgetBesidesPasses(t *testing.T) {
 	}{
 		{"nothing", 0, 212},
 		{"half of the share", 0.01, 112},
-		{"more than the share", 0.5, 62},
+		{"more than the share", 0.5, 112},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := &budget{share: 0.02}

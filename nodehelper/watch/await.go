@@ -52,9 +52,9 @@ func (a *Agent) await(ctx context.Context) (reason string, err error) {
 			return "", ctx.Err()
 		}
 	}
-	for begin := time.Now(); ; {
+	for {
 		a.budget.besides(time.Now(), processorTime(), a.times())
-		wait := a.budget.wait(len(a.settler.seen) > 0, time.Since(begin))
+		wait := a.budget.wait(len(a.settler.seen) > 0)
 		if wait == 0 {
 			break
 		}

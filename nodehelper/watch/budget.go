@@ -25,7 +25,7 @@ type budget struct {
 	left  time.Duration // below zero: more was used than there was
 	at    time.Time     // when left was computed; zero: never
 	used  time.Duration // the process's time that has been taken into account
-	last  time.Duration // what the last pass has used
+	paid  time.Time     // when that part of the share which is for passes has paid for the last one
 }
 
 // begin begins to count, with a whole window's share: what the process has used until then is no part of an average.
@@ -51,8 +51,9 @@ func (b *budget) besides(now time.Time, used time.Duration, times int) {
 // pass takes what a pass has used that has just ended.
 func (b *budget) pass(now time.Time, used time.Duration, times int) {
 	b.accrue(now)
-	b.last = (used - b.used) / time.Duration(times)
-	b.left, b.used = b.left-b.last, used
+	spent := (used - b.used) / time.Duration(times)
+	b.left, b.used = b.left-spent, used
+	b.paid = now.Add(time.Duration(float64(spent) / (passesLeast * b.share)))
 }
 
 // accrue adds what has come up to now.
@@ -61,9 +62,9 @@ func (b *budget) accrue(now time.Time) {
 	b.at = now
 }
 
-// wait returns how much longer the next pass has to wait, if nothing else is done meanwhile. found tells whether the
-// last one has found something, waited how long this one waits already.
-func (b *budget) wait(found bool, waited time.Duration) time.Duration {
+// wait returns how long the next pass has to wait, if nothing else is done meanwhile. found tells whether the last one
+// has found something.
+func (b *budget) wait(found bool) time.Duration {
 	left := b.left
 	if found {
 		left += b.of(budgetAdvance)
@@ -71,8 +72,7 @@ func (b *budget) wait(found bool, waited time.Duration) time.Duration {
 	if left >= 0 {
 		return 0
 	}
-	most := time.Duration(float64(b.last)/(passesLeast*b.share)) - waited
-	return max(0, min(time.Duration(float64(-left)/b.share), most))
+	return max(0, min(time.Duration(float64(-left)/b.share), b.paid.Sub(b.at)))
 }
 
 // dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so

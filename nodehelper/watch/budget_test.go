@@ -10,30 +10,30 @@ import (
 func TestBudget(t *testing.T) {
 	b := &budget{share: 0.1}
 	b.besides(after(0), time.Hour, 1)
-	if w := b.wait(false, 0); w != 0 {
+	if w := b.wait(false); w != 0 {
 		t.Errorf("the first pass waits for %v", w)
 	}
 	b.begin(after(0), 5*time.Second)
 	b.besides(after(0), 5*time.Second, 1)
 	b.pass(after(0), 11*time.Second, 1) // a minute's share
-	if w := b.wait(false, 0); w != 0 {
+	if w := b.wait(false); w != 0 {
 		t.Errorf("of the first minute's share nothing is to be had at once: %v", w)
 	}
 	b.besides(after(60), 11*time.Second, 1)
 	b.pass(after(60), 17*time.Second, 1)
-	if w := b.wait(false, 0); w != 0 {
+	if w := b.wait(false); w != 0 {
 		t.Errorf("what was saved up is not to be had: %v", w)
 	}
 	b.pass(after(60), 19*time.Second, 1)
-	if w := b.wait(false, 0); w != 20*time.Second {
+	if w := b.wait(false); w != 20*time.Second {
 		t.Errorf("the next pass waits for %v", w)
 	}
 	b.besides(after(70), 19*time.Second, 1)
-	if w := b.wait(false, 0); w != 10*time.Second {
+	if w := b.wait(false); w != 10*time.Second {
 		t.Errorf("10 s later it waits for %v", w)
 	}
 	b.besides(after(10_000), 19*time.Second, 1)
-	if w := b.wait(false, 0); w != 0 || b.left != 6*time.Second {
+	if w := b.wait(false); w != 0 || b.left != 6*time.Second {
 		t.Errorf("%v are saved up", b.left)
 	}
 	b.pass(after(10_000), 31*time.Second, dearTimes) // of whose 12 s a third counts
@@ -62,11 +62,11 @@ func TestBudgetInAdvance(t *testing.T) {
 	b := &budget{share: 0.1}
 	b.begin(after(0), 0)
 	b.pass(after(0), 11*time.Second, 1)
-	if w, found := b.wait(false, 0), b.wait(true, 0); w != 50*time.Second || found != 0 {
+	if w, found := b.wait(false), b.wait(true); w != 50*time.Second || found != 0 {
 		t.Errorf("the next pass waits for %v, where something was found for %v", w, found)
 	}
 	b.pass(after(0), 15*time.Second, 1)
-	if w := b.wait(true, 0); w != 30*time.Second {
+	if w := b.wait(true); w != 30*time.Second {
 		t.Errorf("the share of more than a minute to come is used: the next pass waits for %v", w)
 	}
 }
@@ -79,12 +79,13 @@ func TestBudgetOfAPassAfterMany(t *testing.T) {
 		b.pass(after(0), used, 1) // at the end nine minutes' share more than there was
 	}
 	const most = time.Minute // in which half of the share pays for another such pass
-	for _, tt := range []struct{ waited, want time.Duration }{
+	for _, tt := range []struct{ since, want time.Duration }{
 		{0, most}, {20 * time.Second, most - 20*time.Second}, {most, 0}, {time.Hour, 0},
 	} {
+		b.besides(after(tt.since.Seconds()), time.Minute, 1)
 		for _, found := range []bool{false, true} {
-			if w := b.wait(found, tt.waited); w != tt.want {
-				t.Errorf("a pass that has waited for %v waits for %v more, want %v", tt.waited, w, tt.want)
+			if w := b.wait(found); w != tt.want {
+				t.Errorf("%v after a pass the next one waits for %v more, want %v", tt.since, w, tt.want)
 			}
 		}
 	}
@@ -108,7 +109,7 @@ func TestBudgetBesidesPasses(t *testing.T) {
 			for s := 1.0; s <= 1000; s++ {
 				used += time.Duration(tt.besides * float64(time.Second))
 				b.besides(after(s), used, 1)
-				if b.wait(false, 0) == 0 {
+				if b.wait(false) == 0 {
 					used += 100 * time.Millisecond
 					passes++
 					b.pass(after(s), used, 1)

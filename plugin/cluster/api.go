@@ -57,11 +57,11 @@ func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
 			return err
 		},
 		func() error {
-			c.Nodes, nodes = list(ctx, "nodes", metav1.ListOptions{},
+			c.Nodes, _, nodes = list(ctx, "nodes", metav1.ListOptions{},
 				func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Node], err error) {
 					l, err := a.client.CoreV1().Nodes().List(ctx, o)
 					if err == nil {
-						p = page[corev1.Node]{l.Items, l.Continue}
+						p = pageOf(l, l.Items)
 					}
 					return p, err
 				})
@@ -109,22 +109,22 @@ func (a *API) Proxied(ctx context.Context, objects *snapshot.Cluster) (*snapshot
 func (a *API) proxied(ctx context.Context, c *snapshot.Cluster) error {
 	err := together(
 		func() (err error) {
-			c.Services, err = list(ctx, "Services", metav1.ListOptions{},
+			c.Services, c.Listed.Services, err = list(ctx, "Services", metav1.ListOptions{},
 				func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Service], err error) {
 					l, err := a.client.CoreV1().Services(a.namespace).List(ctx, o)
 					if err == nil {
-						p = page[corev1.Service]{l.Items, l.Continue}
+						p = pageOf(l, l.Items)
 					}
 					return p, err
 				})
 			return denied(err)
 		},
 		func() (err error) {
-			c.EndpointSlices, err = list(ctx, "EndpointSlices", metav1.ListOptions{},
+			c.EndpointSlices, c.Listed.EndpointSlices, err = list(ctx, "EndpointSlices", metav1.ListOptions{},
 				func(ctx context.Context, o metav1.ListOptions) (p page[discoveryv1.EndpointSlice], err error) {
 					l, err := a.client.DiscoveryV1().EndpointSlices(a.namespace).List(ctx, o)
 					if err == nil {
-						p = page[discoveryv1.EndpointSlice]{l.Items, l.Continue}
+						p = pageOf(l, l.Items)
 					}
 					return p, err
 				})
@@ -194,11 +194,11 @@ func (a *API) Pods(ctx context.Context, objects *snapshot.Cluster, which Pods) e
 		a.mounted(ctx, objects, pods)
 	}
 	listed := func(selector fields.Selector) error {
-		pods, err := list(ctx, "pods", metav1.ListOptions{FieldSelector: selector.String()},
+		pods, _, err := list(ctx, "pods", metav1.ListOptions{FieldSelector: selector.String()},
 			func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Pod], err error) {
 				l, err := a.client.CoreV1().Pods(which.Namespace).List(ctx, o)
 				if err == nil {
-					p = page[corev1.Pod]{l.Items, l.Continue}
+					p = pageOf(l, l.Items)
 				}
 				return p, err
 			})

@@ -36,7 +36,7 @@ type NodeReport struct {
 // NodeReports lists what the agents of nodes have published.
 func NodeReports(ctx context.Context, client kubernetes.Interface) ([]*NodeReport, error) {
 	rest := client.Discovery().RESTClient()
-	out, err := list(ctx, nodereport.Resource, metav1.ListOptions{},
+	out, _, err := list(ctx, nodereport.Resource, metav1.ListOptions{},
 		func(ctx context.Context, o metav1.ListOptions) (p page[NodeReport], err error) {
 			request := rest.Get().AbsPath(nodereport.Path).SetHeader("Accept", "application/json")
 			if o.Limit > 0 {
@@ -85,11 +85,11 @@ func reportsOf(data []byte) (p page[NodeReport], err error) {
 
 // Nodes lists the nodes that a selector of labels selects; "": all.
 func Nodes(ctx context.Context, client kubernetes.Interface, selector string) ([]*corev1.Node, error) {
-	out, err := list(ctx, "nodes", metav1.ListOptions{LabelSelector: selector},
+	out, _, err := list(ctx, "nodes", metav1.ListOptions{LabelSelector: selector},
 		func(ctx context.Context, o metav1.ListOptions) (p page[corev1.Node], err error) {
 			l, err := client.CoreV1().Nodes().List(ctx, o)
 			if err == nil {
-				p = page[corev1.Node]{l.Items, l.Continue}
+				p = pageOf(l, l.Items)
 			}
 			return p, err
 		})

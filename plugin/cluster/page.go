@@ -17,16 +17,22 @@ import (
 type page[T any] struct {
 	items []T
 	more  string // the token of the next page
+	// version is the resourceVersion of the list, the same for all pages.
+	version string
+}
+
+// pageOf is a response with its items.
+func pageOf[T any](l metav1.ListInterface, items []T) page[T] {
+	return page[T]{items, l.GetContinue(), l.GetResourceVersion()}
 }
 
 // list requests all objects of a kind page by page, as kubectl does, and refuses more than bounds.Objects. Where the
-// pages expire meanwhile (410 Gone), all are requested at once.
+// pages expire meanwhile (410 Gone), all are requested at once. version is the list's resourceVersion.
 func list[T any](
 	ctx context.Context, kind string, options metav1.ListOptions,
 	request func(context.Context, metav1.ListOptions) (page[T], error),
-) ([]*T, error) {
+) (out []*T, version string, err error) {
 	options.Limit = bounds.APIPage
-	var out []*T
 	for pages := 0; ; pages++ {
 		p, err := request(ctx, options)
 		if apierrors.IsResourceExpired(err) && options.Continue != "" {
@@ -34,15 +40,15 @@ func list[T any](
 			p, err = request(ctx, options)
 		}
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		if len(out)+len(p.items) > bounds.Objects || pages > bounds.Objects {
-			return nil, bounds.Errorf("the API server lists more than %d %s: at most %d were expected", bounds.Objects, kind,
+			return nil, "", bounds.Errorf("the API server lists more than %d %s: at most %d were expected", bounds.Objects, kind,
 				bounds.Objects)
 		}
 		out = append(out, pointers(p.items)...)
 		if p.more == "" || options.Limit == 0 {
-			return out, nil
+			return out, p.version, nil
 		}
 		options.Continue = p.more
 	}

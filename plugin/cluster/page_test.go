@@ -22,7 +22,7 @@ import (
 )
 
 func TestPages(t *testing.T) {
-	full := page[int]{items: make([]int, bounds.APIPage), more: "next"}
+	full := page[int]{items: make([]int, bounds.APIPage), more: "next", version: "41"}
 	expired := apierrors.NewResourceExpired("too old")
 	for _, tt := range []struct {
 		name    string
@@ -32,7 +32,9 @@ func TestPages(t *testing.T) {
 	}{
 		{
 			"one page",
-			func(int, metav1.ListOptions) (page[int], error) { return page[int]{items: []int{1, 2}}, nil },
+			func(int, metav1.ListOptions) (page[int], error) {
+				return page[int]{items: []int{1, 2}, version: "41"}, nil
+			},
 			2,
 			"",
 		},
@@ -43,7 +45,7 @@ func TestPages(t *testing.T) {
 			if o.Continue != "next" || o.Limit != bounds.APIPage {
 				return page[int]{}, fmt.Errorf("asked for %+v", o)
 			}
-			return page[int]{items: []int{1}}, nil
+			return page[int]{items: []int{1}, version: "41"}, nil
 		}, bounds.APIPage + 1, ""},
 		{"pages that expire", func(n int, o metav1.ListOptions) (page[int], error) {
 			switch {
@@ -52,7 +54,7 @@ func TestPages(t *testing.T) {
 			case o.Continue != "":
 				return page[int]{}, expired
 			}
-			return page[int]{items: make([]int, 7)}, nil
+			return page[int]{items: make([]int, 7), version: "43"}, nil
 		}, 7, ""},
 		{
 			"pages without end",
@@ -75,11 +77,15 @@ func TestPages(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := 0
-			got, err := list(t.Context(), "things", metav1.ListOptions{},
+			got, version, err := list(t.Context(), "things", metav1.ListOptions{},
 				func(_ context.Context, o metav1.ListOptions) (page[int], error) {
 					n++
 					return tt.request(n-1, o)
 				})
+			wantVersion := map[string]string{"one page": "41", "two pages": "41", "pages that expire": "43"}[tt.name]
+			if version != wantVersion {
+				t.Errorf("version %q, want %q", version, wantVersion)
+			}
 			if len(got) != tt.want || fmt.Sprint(err) != tt.err && (err != nil || tt.err != "") {
 				t.Errorf("%d, %v; want %d, %q", len(got), err, tt.want, tt.err)
 			}

@@ -76,7 +76,11 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		if err != nil {
 			return notInspected(node, err)
 		}
-		after, err := c.lists.get(ctx, c.Session)
+		list := c.lists.now
+		if earlier != nil { // what is wrong is told by objects that are certainly no older than the node's rules
+			list = c.lists.get
+		}
+		after, err := list(ctx, c.Session)
 		if err != nil {
 			return notInspected(node, err)
 		}

@@ -3,10 +3,8 @@
 package run
 
 import (
-	"context"
 	"maps"
 	"slices"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,60 +71,4 @@ func sameVersions[T metav1.Object](before, after []T) bool {
 		return a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion() &&
 			a.GetUID() == b.GetUID() && a.GetName() == b.GetName() && a.GetNamespace() == b.GetNamespace()
 	})
-}
-
-// objectLists lists the objects for many nodes at once: each needs a list that was begun after its request, and all
-// that wait for the same list share it. A list that has what the last one had is the last one: its index need not be
-// made again.
-type objectLists struct {
-	mu      sync.Mutex
-	next    *objectList // not begun yet
-	running bool
-	last    *snapshot.Cluster // the result of the last list
-}
-
-type objectList struct {
-	done    chan struct{}
-	objects *snapshot.Cluster
-	err     error
-}
-
-// get returns the objects of a list that begins after the call.
-func (l *objectLists) get(ctx context.Context, s *Session) (*snapshot.Cluster, error) {
-	l.mu.Lock()
-	if l.next == nil {
-		l.next = &objectList{done: make(chan struct{})}
-	}
-	mine := l.next
-	if !l.running {
-		l.running = true
-		go l.run(ctx, s)
-	}
-	l.mu.Unlock()
-	<-mine.done
-	return mine.objects, mine.err
-}
-
-func (l *objectLists) run(ctx context.Context, s *Session) {
-	for {
-		l.mu.Lock()
-		now := l.next
-		l.next = nil
-		if l.running = now != nil; !l.running {
-			l.mu.Unlock()
-			return
-		}
-		l.mu.Unlock()
-		now.err = s.ask(ctx, func(ctx context.Context) (err error) {
-			now.objects, err = s.source.Proxied(ctx, s.Objects)
-			return err
-		})
-		if now.err == nil {
-			if l.last != nil && unchanged(l.last, now.objects) {
-				now.objects = l.last
-			}
-			l.last = now.objects
-		}
-		close(now.done)
-	}
 }

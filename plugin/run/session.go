@@ -359,6 +359,11 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 		reads:   confirmReads,
 		reading: make(slots, s.config.Parallel),
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if w, ok := s.source.(cluster.Watcher); ok && len(t.Nodes) > FewNodes {
+		c.lists.watch(ctx, w, s.Objects)
+	}
 	reports := make([]report.NodeReport, len(t.Nodes))
 	atOnce := s.config.Parallel
 	if t.Everything && s.there != nil && len(t.Nodes) > FewNodes {

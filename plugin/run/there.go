@@ -63,7 +63,7 @@ func (t *there) objects(ctx context.Context) (*sharedObjects, error) {
 		now = &sharedObjects{listed: time.Now(), of: t.Objects}
 	} else if time.Since(now.listed) > freshFor {
 		at := time.Now()
-		of, err := t.lists.get(ctx, t.Session)
+		of, err := t.lists.now(ctx, t.Session)
 		if err != nil {
 			t.mu.Unlock()
 			return nil, err

@@ -16,6 +16,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -99,6 +101,26 @@ func startControlPlane(t *testing.T) *controlPlane {
 			t.Fatalf("the API server is not ready: %v\n%s", err, tail(file("kube-apiserver.log")))
 		}
 	}
+}
+
+// lists is how many requests for lists of a kind the API server has answered; a page is one.
+func (c *controlPlane) lists(t *testing.T, resource string) (n float64) {
+	t.Helper()
+	metrics, err := c.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(metrics)) {
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="`+resource+`"`) &&
+			strings.Contains(line, `verb="LIST"`) {
+			value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:len(line)-1], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += value
+		}
+	}
+	return n
 }
 
 // start starts a program, which ends with the test.

@@ -36,7 +36,12 @@ type Cluster struct {
 	// Unread has the reasons why files of kinds that may be missing could not be read, by the names of the files
 	// ("cluster/pods.json"); the kinds are in Missing, too.
 	Unread map[string]string
+	// Listed is where a watch of the objects goes on from; a snapshot has none.
+	Listed Listed
 }
+
+// Listed has the resourceVersion of the list of each kind that is watched.
+type Listed struct{ Services, EndpointSlices string }
 
 // kind is one file of cluster/.
 type kind struct {

@@ -77,6 +77,7 @@ func UnpackObjects(packed []byte) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{
-		p.Services, p.EndpointSlices, p.Nodes, p.Pods, p.ConfigMaps, p.Endpoints, p.Missing, p.Unread,
+		Services: p.Services, EndpointSlices: p.EndpointSlices, Nodes: p.Nodes, Pods: p.Pods, ConfigMaps: p.ConfigMaps,
+		Endpoints: p.Endpoints, Missing: p.Missing, Unread: p.Unread,
 	}, nil
 }

@@ -69,8 +69,7 @@ func get[T runtime.Object](t *testing.T, objects map[string]runtime.Object, name
 func TestBase(t *testing.T) {
 	objects := render(t, ".")
 	want := []string{
-		"ClusterRole /svcproxy-operator", "ClusterRole /svcproxy-reader",
-		"ClusterRoleBinding /svcproxy-operator", "ClusterRoleBinding /svcproxy-reader", "ConfigMap svcproxy/svcproxy-helper",
+		"ClusterRole /svcproxy-reader", "ClusterRoleBinding /svcproxy-reader", "ConfigMap svcproxy/svcproxy-helper",
 		"Namespace /svcproxy", "NetworkPolicy svcproxy/svcproxy-deny-all",
 		"Role kube-system/svcproxy-reader", "Role svcproxy/svcproxy-helper",
 		"RoleBinding kube-system/svcproxy-reader", "RoleBinding svcproxy/svcproxy-helper",

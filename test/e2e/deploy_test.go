@@ -75,9 +75,7 @@ func TestDeploy(t *testing.T) {
 		}
 		return out
 	}
-	asReader := []string{"--helper-namespace", deployed, "--as", "someone", "--as-group", "svcproxy:readers"}
-
-	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, asReader...)...); r.code != 0 {
+	if r := svcproxy(t, append([]string{"trace", app, "--node", nodes[0]}, asOperator...)...); r.code != 0 {
 		t.Errorf("with a pod of its own: %s", r)
 	}
 	noHelperPods(t)
@@ -101,7 +99,7 @@ func TestDeploy(t *testing.T) {
 	// A pod of its own could not start with this image.
 	r := svcproxy(t, append([]string{
 		"trace", app, "--node", nodes[1], "--image", "svcproxy.test/none:none", "--image-pull-policy", "Never",
-	}, asReader...)...)
+	}, asOperator...)...)
 	if r.code != 0 {
 		t.Errorf("with the DaemonSet's pod: %s", r)
 	}

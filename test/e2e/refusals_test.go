@@ -12,13 +12,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/retry"
@@ -91,16 +95,37 @@ func TestRefusals(t *testing.T) {
 	noHelperPods(t)
 }
 
-// deploy/rbac.yaml grants what is needed.
+// deploy/rbac.yaml grants what is needed, and readers no pods.
 func TestRBAC(t *testing.T) {
 	applyRBAC(t)
-	for _, group := range []string{"svcproxy:readers", "svcproxy:operators"} {
-		r := svcproxy(t, "trace", app, "--node", nodes[0], "--as", "someone", "--as-group", group)
-		if r.code != 0 {
-			t.Errorf("%s: %s", group, r)
+	reader := []string{"--as", "someone", "--as-group", "svcproxy:readers"}
+	operator := []string{"--as", "someone", "--as-group", "svcproxy:operators"}
+	for _, tt := range []struct {
+		args, as []string
+		code     int
+		says     string
+	}{
+		{[]string{"resolve", app}, reader, 0, ""},
+		{[]string{"trace", app, "--node", nodes[0]}, reader, 3, "cannot create pods in"},
+		{[]string{"trace", app, "--node", nodes[0]}, operator, 0, ""},
+		{[]string{"verify", "-A", "--node", nodes[1]}, operator, 0, ""},
+	} {
+		r := svcproxy(t, slices.Concat(tt.args, tt.as)...)
+		if r.code != tt.code || !strings.Contains(r.errOut, tt.says) {
+			t.Errorf("%v %v: want exit code %d, %q\n%s", tt.args, tt.as, tt.code, tt.says, r)
 		}
-		if r := svcproxy(t, "verify", "-A", "--node", nodes[1], "--as", "someone", "--as-group", group); r.code != 0 {
-			t.Errorf("%s: %s", group, r)
+	}
+	// Without this, many nodes are judged by a list for each.
+	for _, watched := range []schema.GroupResource{corev1.Resource("services"), discoveryv1.Resource("endpointslices")} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "someone", Groups: []string{"svcproxy:operators"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "watch", Group: watched.Group, Resource: watched.Resource,
+			},
+		}}
+		got, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil || !got.Status.Allowed {
+			t.Errorf("%v may not be watched: %+v, %v", watched, got.Status, err)
 		}
 	}
 }

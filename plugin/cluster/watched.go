@@ -22,8 +22,8 @@ import (
 
 // Watcher is a Source whose Services and EndpointSlices can be watched.
 type Watcher interface {
-	// Watch goes on from objects that Objects or Proxied returned, until the context ends. Errors are those of
-	// the API server, which may not grant it, and ErrNotListed.
+	// Watch goes on from objects that Objects or Proxied returned, until the context ends or Stop is called. Errors are
+	// those of the API server, which may not grant it, and ErrNotListed.
 	Watch(ctx context.Context, from *snapshot.Cluster) (*Watched, error)
 }
 
@@ -73,12 +73,19 @@ func (a *API) Watch(ctx context.Context, from *snapshot.Cluster) (*Watched, erro
 	return w, nil
 }
 
+// Stop ends the watch.
+func (w *Watched) Stop() { w.stop() }
+
 // Watcher is whose objects are watched.
 func (w *Watched) Watcher() Watcher { return w.api }
 
 // Objects returns the objects that the watch began with, with Services and EndpointSlices as they are now. The error
 // says why this is not known: the watch has ended, and they have to be listed anew.
 func (w *Watched) Objects(ctx context.Context) (*snapshot.Cluster, error) {
+	// Events of before come before this answer, on the same connection, and none can come on one that is dead.
+	if _, err := w.api.client.CoreV1().Services(w.api.namespace).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return nil, denied(err)
+	}
 	w.mu.Lock()
 	c, err := *w.from, w.err
 	c.Services, c.EndpointSlices = w.services.share(), w.endpoints.share()

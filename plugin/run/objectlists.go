@@ -25,7 +25,8 @@ type objectLists struct {
 
 	watched *cluster.Watched // between lists; nil where nothing is watched
 	// ended has the Watcher of a watch that has ended, or did not begin: it goes on from the next list.
-	ended cluster.Watcher
+	ended  cluster.Watcher
+	closed bool
 }
 
 type objectList struct {
@@ -98,6 +99,7 @@ func (l *objectLists) now(ctx context.Context, s *Session) (*snapshot.Cluster, e
 	})
 	if err != nil {
 		klog.V(2).InfoS("The objects are listed again", "why", err)
+		watched.Stop()
 		l.mu.Lock()
 		if l.watched == watched {
 			l.watched, l.ended = nil, watched.Watcher()
@@ -108,14 +110,26 @@ func (l *objectLists) now(ctx context.Context, s *Session) (*snapshot.Cluster, e
 	return l.sameAsLast(objects), nil
 }
 
-// watch begins to watch the objects, from those of a list and until the context ends. Where that is not possible they
-// go on being listed.
+// close ends a watch.
+func (l *objectLists) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.watched != nil {
+		l.watched.Stop()
+	}
+}
+
+// watch begins to watch the objects, from those of a list and until close is called. Where that is not possible they go
+// on being listed.
 func (l *objectLists) watch(ctx context.Context, by cluster.Watcher, from *snapshot.Cluster) {
 	go func() {
 		w, err := by.Watch(ctx, from)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.watched = w
+		if l.watched = w; w != nil && l.closed {
+			w.Stop()
+		}
 		if err != nil {
 			klog.V(2).InfoS("The objects are listed for each node, not watched", "why", err)
 		}

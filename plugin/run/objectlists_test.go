@@ -31,12 +31,16 @@ type watchedAPI struct {
 	asked   []string // the versions that watches of Services began from
 	watches []*watch.RaceFreeFakeWatcher
 	refuse  func() error // to watch
+	away    error        // what the smallest question is answered with
 }
 
 func newWatchedAPI(objects ...runtime.Object) *watchedAPI {
 	a := &watchedAPI{Clientset: fake.NewClientset(), refuse: func() error { return nil }}
 	version := func() string { return strconv.Itoa(100 + a.lists) }
-	a.PrependReactor("list", "services", func(k8stesting.Action) (bool, runtime.Object, error) {
+	a.PrependReactor("list", "services", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		if action.(k8stesting.ListActionImpl).ListOptions.Limit == 1 {
+			return true, &corev1.ServiceList{}, a.away
+		}
 		a.lists++
 		l := &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: version()}}
 		for _, o := range objects {
@@ -91,6 +95,12 @@ func TestObjectsAreWatchedBetweenLists(t *testing.T) {
 				a.watches[0].Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 			}
 		}, 2, []string{"101", "102"}, "1"},
+		{"the API server does not answer on the watch's connection", func(a *watchedAPI, n int) {
+			a.away = nil
+			if n == 2 {
+				a.away = errors.New("connection reset")
+			}
+		}, 2, []string{"101", "102"}, "1"},
 		{"it may not be watched", func(a *watchedAPI, n int) {
 			if n == 0 {
 				a.watches[0].Error(&apierrors.NewResourceExpired("too old").ErrStatus)
@@ -135,7 +145,13 @@ func TestObjectsAreWatchedBetweenLists(t *testing.T) {
 					}
 					last = got
 				}
+				l.close()
 				synctest.Wait()
+				for i, w := range a.watches {
+					if !w.IsStopped() {
+						t.Errorf("watch %d goes on", i)
+					}
+				}
 				if v := last.Services[0].ResourceVersion; a.lists != tt.lists || !slices.Equal(a.asked, tt.asked) || v != tt.last {
 					t.Errorf("%d lists, watched from %q, version %s; want %d, %q, %s", a.lists, a.asked, v, tt.lists, tt.asked,
 						tt.last)

@@ -359,10 +359,9 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 		reads:   confirmReads,
 		reading: make(slots, s.config.Parallel),
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if w, ok := s.source.(cluster.Watcher); ok && len(t.Nodes) > FewNodes {
 		c.lists.watch(ctx, w, s.Objects)
+		defer c.lists.close()
 	}
 	reports := make([]report.NodeReport, len(t.Nodes))
 	atOnce := s.config.Parallel

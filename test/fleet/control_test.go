@@ -103,15 +103,15 @@ func startControlPlane(t *testing.T) *controlPlane {
 	}
 }
 
-// lists is how many requests for lists of a kind the API server has answered; a page is one.
-func (c *controlPlane) lists(t *testing.T, resource string) (n float64) {
+// listed is how many bytes the API server has sent in lists of a kind.
+func (c *controlPlane) listed(t *testing.T, resource string) (n float64) {
 	t.Helper()
 	metrics, err := c.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(metrics)) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="`+resource+`"`) &&
+		if strings.HasPrefix(line, "apiserver_response_sizes_sum{") && strings.Contains(line, `resource="`+resource+`"`) &&
 			strings.Contains(line, `verb="LIST"`) {
 			value, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:len(line)-1], 64)
 			if err != nil {

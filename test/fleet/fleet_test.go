@@ -36,12 +36,12 @@ import (
 	"time"
 
 	"github.com/maruel/natural"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
-	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -247,18 +247,22 @@ func TestFleet(t *testing.T) {
 	// A pod of its own on each, of which the first ones do.
 	t.Run("pods", func(t *testing.T) {
 		h.reset()
-		listed := c.lists(t, "services")
+		listed := c.listed(t, "endpointslices")
+		if _, err := c.client.DiscoveryV1().EndpointSlices("").List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		once := c.listed(t, "endpointslices") - listed
+		listed += once
 		o := run(t, c, "verify", "-A", "-l", firstLabel, "--helper-namespace", helperNamespace, "-o", "json")
 		first := fleet[:min(len(fleet), firstNodes)]
 		checkVerify(t, first, &o)
 		within(t, fleet, &o, 3*time.Minute)
 		// A node that is right is judged by what a watch tells, and none is read more than four times.
-		pages := float64(services/bounds.APIPage + 1)
-		listed = c.lists(t, "services") - listed
-		if most := pages * float64(1+3*len(named(first, broken))); listed < 1 || listed > most {
-			t.Errorf("%v requests for lists of Services, want 1 to %v", listed, most)
+		listed = (c.listed(t, "endpointslices") - listed) / once
+		if most := 1.1 * float64(1+3*len(named(first, broken))); listed < 1 || listed > most {
+			t.Errorf("the EndpointSlices were listed %.1f times, want 1 to %.1f", listed, most)
 		}
-		t.Logf("%v requests for lists of Services, of %v pages each", listed, pages)
+		t.Logf("the EndpointSlices were listed %.1f times", listed)
 		t.Logf("%d kB were sent for each node", h.bytes/int64(len(first))>>10)
 	})
 	t.Run("status", func(t *testing.T) {

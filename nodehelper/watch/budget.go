@@ -18,6 +18,17 @@ const (
 // first, and an agent that has just told of several faults has used up its share in advance, but passes have to go on.
 const passesLeast = 0.5
 
+// cheapWait is how long the next pass waits at most where the last one was cheap, as those of a small node are: a fault
+// takes two of them to be told.
+const cheapWait = 30 * time.Second
+
+// waitAfter is how long the next pass may have to wait after one that the passes' part of the share takes so long to pay
+// for: until it is paid for where the pass was dear (a minute and a half, or more), and for cheapWait at most where it
+// was cheap (a minute, or less). In between it is the longer, the dearer the pass was.
+func waitAfter(paid time.Duration) time.Duration {
+	return min(paid, max(cheapWait, 2*paid-3*cheapWait))
+}
+
 // budget bounds the processor time that the agent uses to a share of the time that passes: passes wait for it. All that
 // the process does counts.
 type budget struct {
@@ -25,7 +36,7 @@ type budget struct {
 	left  time.Duration // below zero: more was used than there was
 	at    time.Time     // when left was computed; zero: never
 	used  time.Duration // the process's time that has been taken into account
-	paid  time.Time     // when that part of the share which is for passes has paid for the last one
+	due   time.Time     // until when the next pass may have to wait
 }
 
 // begin begins to count, with a whole window's share: what the process has used until then is no part of an average.
@@ -53,7 +64,7 @@ func (b *budget) pass(now time.Time, used time.Duration, times int) {
 	b.accrue(now)
 	spent := (used - b.used) / time.Duration(times)
 	b.left, b.used = b.left-spent, used
-	b.paid = now.Add(time.Duration(float64(spent) / (passesLeast * b.share)))
+	b.due = now.Add(waitAfter(time.Duration(float64(spent) / (passesLeast * b.share))))
 }
 
 // accrue adds what has come up to now.
@@ -72,7 +83,7 @@ func (b *budget) wait(found bool) time.Duration {
 	if left >= 0 {
 		return 0
 	}
-	return max(0, min(time.Duration(float64(-left)/b.share), b.paid.Sub(b.at)))
+	return max(0, min(time.Duration(float64(-left)/b.share), b.due.Sub(b.at)))
 }
 
 // dearTimes is how many times the share the agent may take where reading the rules is dear: where they are polled, so

@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -75,18 +76,34 @@ func TestBudgetInAdvance(t *testing.T) {
 func TestBudgetOfAPassAfterMany(t *testing.T) {
 	b := &budget{share: 0.1}
 	b.begin(after(0), 0)
-	for used := 3 * time.Second; used <= time.Minute; used += 3 * time.Second {
-		b.pass(after(0), used, 1) // at the end nine minutes' share more than there was
+	for used := 6 * time.Second; used <= 2*time.Minute; used += 6 * time.Second {
+		b.pass(after(0), used, 1) // at the end nineteen minutes' share more than there was
 	}
-	const most = time.Minute // in which half of the share pays for another such pass
+	const most = 2 * time.Minute // in which half of the share pays for another such pass
 	for _, tt := range []struct{ since, want time.Duration }{
 		{0, most}, {20 * time.Second, most - 20*time.Second}, {most, 0}, {time.Hour, 0},
 	} {
-		b.besides(after(tt.since.Seconds()), time.Minute, 1)
+		b.besides(after(tt.since.Seconds()), 2*time.Minute, 1)
 		for _, found := range []bool{false, true} {
 			if w := b.wait(found); w != tt.want {
 				t.Errorf("%v after a pass the next one waits for %v more, want %v", tt.since, w, tt.want)
 			}
+		}
+	}
+}
+
+// A fault on a small node takes two passes to be told, and it is not minutes; the passes of a large node are paid for.
+func TestBudgetWaitsAfterCheapPasses(t *testing.T) {
+	const b = DefaultShare * passesLeast
+	for _, tt := range []struct {
+		spent float64 // seconds of a processor
+		want  float64 // seconds
+	}{
+		{0.1, 14.3}, {0.21, 30}, {0.3, 30}, {0.42, 30}, {0.5, 52.9}, {0.63, 90}, {0.9, 128.6}, {2, 285.7},
+	} {
+		paid := time.Duration(tt.spent / b * float64(time.Second))
+		if got := waitAfter(paid).Seconds(); math.Abs(got-tt.want) > 0.1 {
+			t.Errorf("after a pass of %v s the next one waits for %.1f s, want %v", tt.spent, got, tt.want)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (w *Watched) Watcher() Watcher { return w.api }
 // Objects returns the objects that the watch began with, with Services and EndpointSlices as they are now. The error
 // says why this is not known: the watch has ended, and they have to be listed anew.
 func (w *Watched) Objects(ctx context.Context) (*snapshot.Cluster, error) {
-	// Events of before come before this answer, on the same connection, and none can come on one that is dead.
+	// Over HTTP/2, on the same connection, events of before come before this answer; and none comes on one that is dead.
 	if _, err := w.api.client.CoreV1().Services(w.api.namespace).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return nil, denied(err)
 	}

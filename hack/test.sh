@@ -362,7 +362,7 @@ shard_versions() {
 	with_vm
 	for version in "${versions[@]}"; do
 		echo "kube-proxy $version in ipvs mode"
-		KUBE_PROXY="$(test/cluster/cluster binary "$version")" in_vm 900 -tags vm -run "$ipvs_smoke" ./test/ipvs
+		KUBE_PROXY="$(test/cluster/cluster binary "$version")" in_vm 1800 -tags vm -run "$ipvs_smoke" ./test/ipvs
 	done
 }
 

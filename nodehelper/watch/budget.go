@@ -18,9 +18,14 @@ const (
 // first, and an agent that has just told of several faults has used up its share in advance, but passes have to go on.
 const passesLeast = 0.5
 
-// cheapWait is how long the next pass waits at most where the last one was cheap, as those of a small node are: a fault
-// takes two of them to be told.
-const cheapWait = 30 * time.Second
+// What is for cheap passes, as those of a small node are.
+const (
+	// cheapWait is how long the next pass waits at most where the last one was cheap: a fault takes two to be told.
+	cheapWait = 30 * time.Second
+	// budgetDebt is of which time the share may be used for that before it has come: several faults in a row are one
+	// thing, a node that never comes to rest is another.
+	budgetDebt = 5 * time.Minute
+)
 
 // waitAfter is how long the next pass may have to wait after one that the passes' part of the share takes so long to pay
 // for: until it is paid for where the pass was dear (a minute and a half, or more), and for cheapWait at most where it
@@ -64,7 +69,11 @@ func (b *budget) pass(now time.Time, used time.Duration, times int) {
 	b.accrue(now)
 	spent := (used - b.used) / time.Duration(times)
 	b.left, b.used = b.left-spent, used
-	b.due = now.Add(waitAfter(time.Duration(float64(spent) / (passesLeast * b.share))))
+	paid := time.Duration(float64(spent) / (passesLeast * b.share))
+	if b.left > -b.of(budgetDebt) {
+		paid = waitAfter(paid)
+	}
+	b.due = now.Add(paid)
 }
 
 // accrue adds what has come up to now.

@@ -108,6 +108,30 @@ func TestBudgetWaitsAfterCheapPasses(t *testing.T) {
 	}
 }
 
+// However many faults there are, the agent uses its share, and in advance that of a few minutes.
+func TestBudgetOfCheapPassesWithoutEnd(t *testing.T) {
+	const pass, hours = 420 * time.Millisecond, 10
+	for _, besides := range []float64{0, 0.5, 1, 5} { // of the share
+		b := &budget{share: DefaultShare}
+		var used, forPasses time.Duration
+		b.begin(after(0), used)
+		for s := 1.0; s <= hours*3600; s++ {
+			used += time.Duration(besides * float64(b.of(time.Second)))
+			b.besides(after(s), used, 1)
+			if b.wait(true) == 0 {
+				used += pass
+				forPasses += pass
+				b.pass(after(s), used, 1)
+			}
+		}
+		most := b.of(hours*time.Hour) - min(b.of(hours*time.Hour)/2, time.Duration(besides*float64(b.of(hours*time.Hour))))
+		most += b.of(budgetDebt+budgetWindow+budgetAdvance) + 2*pass
+		if least := b.of(hours*time.Hour) / 2; forPasses < least-pass || forPasses > most {
+			t.Errorf("besides %v of the share, passes took %v, want %v to %v", besides, forPasses, least, most)
+		}
+	}
+}
+
 // What the process does besides passes counts, but passes go on whatever it is.
 func TestBudgetBesidesPasses(t *testing.T) {
 	for _, tt := range []struct {

@@ -79,11 +79,29 @@ func (w *Watched) Stop() { w.stop() }
 // Watcher is whose objects are watched.
 func (w *Watched) Watcher() Watcher { return w.api }
 
-// Objects returns the objects that the watch began with, with Services and EndpointSlices as they are now. The error
-// says why this is not known: the watch has ended, and they have to be listed anew.
+// Ended tells whether the watch has ended: the objects have to be listed anew.
+func (w *Watched) Ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err != nil
+}
+
+// Objects returns the objects that the watch began with, with Services and EndpointSlices as the API server has told of
+// them: the watch may be behind a list by a moment, or for longer where something holds its events up. The error says
+// why this is not known.
 func (w *Watched) Objects(ctx context.Context) (*snapshot.Cluster, error) {
-	// Over HTTP/2, on the same connection, events of before come before this answer; and none comes on one that is dead.
-	if _, err := w.api.client.CoreV1().Services(w.api.namespace).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+	// Over a connection that is dead no event comes; over HTTP/2 the watches have the same one as these questions.
+	one := metav1.ListOptions{Limit: 1}
+	if err := together(
+		func() error {
+			_, err := w.api.client.CoreV1().Services(w.api.namespace).List(ctx, one)
+			return err
+		},
+		func() error {
+			_, err := w.api.client.DiscoveryV1().EndpointSlices(w.api.namespace).List(ctx, one)
+			return err
+		},
+	); err != nil {
 		return nil, denied(err)
 	}
 	w.mu.Lock()
@@ -105,19 +123,18 @@ func (w *Watched) Objects(ctx context.Context) (*snapshot.Cluster, error) {
 func (w *Watched) follow(ctx context.Context, events watch.Interface, take func(watch.Event) error) {
 	defer w.stop() // without one kind the other is of no use
 	context.AfterFunc(ctx, events.Stop)
-	err := errEnded
 	for e := range events.ResultChan() {
 		w.mu.Lock()
-		err = cmp.Or(w.err, take(e))
+		w.err = cmp.Or(w.err, take(e))
+		ended := w.err != nil
 		w.mu.Unlock()
-		if err != nil {
-			break
+		if ended {
+			return
 		}
-		err = errEnded
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.err = cmp.Or(w.err, err)
+	w.err = cmp.Or(w.err, errEnded)
 }
 
 // ordered are the objects of a kind, in the order of a list: by the API server's keys.

@@ -370,12 +370,23 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 		// While a node judges itself, nobody here does anything.
 		atOnce *= judgingThere
 	}
-	s.eachOf(t.Nodes, atOnce, func(i int, name string) {
-		reports[i] = c.judge(ctx, name, t.Request(name))
-		if t.Probes > 0 {
-			reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
+	all := func() {
+		s.eachOf(t.Nodes, atOnce, func(i int, name string) {
+			reports[i] = c.judge(ctx, name, t.Request(name))
+			if t.Probes > 0 {
+				reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
+			}
+		})
+	}
+	all()
+	if behind, err := c.lists.behind(ctx, s); behind || err != nil && ctx.Err() == nil {
+		s.Progress.Note("the API server was late to tell of changes: all nodes are judged again")
+		c.lists.close()
+		if c.there != nil {
+			c.there.outdated()
 		}
-	})
+		all()
+	}
 	// What connections have shown stays in the report.
 	if t.Probes == 0 && (s.readAsked(ctx, reports) || len(t.Nodes) > 1) {
 		for i, name := range t.Nodes {

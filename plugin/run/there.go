@@ -83,6 +83,15 @@ func (t *there) objects(ctx context.Context) (*sharedObjects, error) {
 	return now, now.err
 }
 
+// outdated has the objects read again for the next node.
+func (t *there) outdated() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.shared != nil {
+		t.shared = &sharedObjects{of: t.shared.of}
+	}
+}
+
 // judge has a node judged by its helper. final says that the report is the result: all is right, or nobody answers.
 // Else it is a first sighting of what is wrong, by objects of by, or nil where the node has to be read anyway.
 func (t *there) judge(ctx context.Context, node string) (got *report.NodeReport, by *snapshot.Cluster, final bool) {

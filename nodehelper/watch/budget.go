@@ -27,9 +27,9 @@ const (
 	budgetDebt = 5 * time.Minute
 )
 
-// waitAfter is how long the next pass may have to wait after one that the passes' part of the share takes so long to pay
-// for: until it is paid for where the pass was dear (a minute and a half, or more), and for cheapWait at most where it
-// was cheap (a minute, or less). In between it is the longer, the dearer the pass was.
+// waitAfter is how long the next pass may have to wait after one that the passes' part of the share takes so long to
+// pay for: until it is paid for where the pass was dear (a minute and a half, or more), and for cheapWait at most where
+// it was cheap (a minute, or less). In between it is the longer, the dearer the pass was.
 func waitAfter(paid time.Duration) time.Duration {
 	return min(paid, max(cheapWait, 2*paid-3*cheapWait))
 }

@@ -181,14 +181,20 @@ func TestAWatchIsBehind(t *testing.T) {
 	}{
 		{"nothing changes", nil, func(*watchedAPI) {}, false},
 		{"it is not told of a change", [][]runtime.Object{{service("web", "2")}}, func(*watchedAPI) {}, true},
-		{"it is not told of a new one", [][]runtime.Object{{service("db", "2"), service("web", "1")}},
-			func(*watchedAPI) {}, true},
+		{
+			"it is not told of a new one",
+			[][]runtime.Object{{service("db", "2"), service("web", "1")}},
+			func(*watchedAPI) {}, true,
+		},
 		{"it is not told that one is gone", [][]runtime.Object{{}}, func(*watchedAPI) {}, true},
 		{"it is told late", [][]runtime.Object{{service("web", "2")}}, func(a *watchedAPI) {
 			a.watches[0].Modify(service("web", "2"))
 		}, false},
-		{"all changes all the time", [][]runtime.Object{{service("web", "2")}, {service("web", "3")}, {service("web", "4")}},
-			func(a *watchedAPI) { a.watches[0].Modify(service("web", "2")) }, false},
+		{
+			"all changes all the time",
+			[][]runtime.Object{{service("web", "2")}, {service("web", "3")}, {service("web", "4")}},
+			func(a *watchedAPI) { a.watches[0].Modify(service("web", "2")) }, false,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

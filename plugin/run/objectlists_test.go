@@ -309,3 +309,33 @@ func TestNodesAreJudgedAgainWhereTheWatchIsBehind(t *testing.T) {
 		}
 	})
 }
+
+// original is a cluster whose watch was not told yet what its lists have.
+type original struct {
+	stalled
+	listed *snapshot.Cluster
+}
+
+func (o original) Proxied(context.Context, *snapshot.Cluster) (*snapshot.Cluster, error) { return o.listed, nil }
+
+// What is wrong by a watch is confirmed by a list; and once more, as this was another state than the one before.
+func TestWhatIsWrongIsConfirmedByAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMoving(t, []state{{}})
+		m.base.Listed = snapshot.Listed{Services: "1", EndpointSlices: "1"}
+		s := m.session()
+		listed := s.Objects
+		var err error
+		if s.Objects, err = (stalled{moving: m}).Proxied(t.Context(), listed); err != nil {
+			t.Fatal(err)
+		}
+		s.source = original{stalled{m, cluster.FromAPI(newWatchedAPI(), "")}, listed}
+		c := &confirmer{Session: s, pause: confirmPause, reads: confirmReads, reading: make(slots, 1)}
+		defer c.lists.close()
+		c.lists.watch(t.Context(), s.source.(cluster.Watcher), s.Objects)
+		synctest.Wait()
+		if got := c.judge(t.Context(), "worker-1", frontendOfShop("")); got.Verdict != report.Match || m.reads.Load() != 3 {
+			t.Errorf("%s after %d readings, want MATCH after 3", got.Verdict, m.reads.Load())
+		}
+	})
+}

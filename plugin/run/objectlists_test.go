@@ -316,7 +316,9 @@ type original struct {
 	listed *snapshot.Cluster
 }
 
-func (o original) Proxied(context.Context, *snapshot.Cluster) (*snapshot.Cluster, error) { return o.listed, nil }
+func (o original) Proxied(context.Context, *snapshot.Cluster) (*snapshot.Cluster, error) {
+	return o.listed, nil
+}
 
 // What is wrong by a watch is confirmed by a list; and once more, as this was another state than the one before.
 func TestWhatIsWrongIsConfirmedByAList(t *testing.T) {

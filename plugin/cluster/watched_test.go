@@ -123,30 +123,30 @@ func TestWatchesThatEnd(t *testing.T) {
 	gone := apierrors.NewResourceExpired("too old resource version")
 	for _, tt := range []struct {
 		name string
-		do   func(services, endpoints *watch.FakeWatcher, stop context.CancelFunc)
+		do   func(services, endpoints *watch.FakeWatcher)
 		want string
 	}{
 		{
-			"the API server ends it", func(services, _ *watch.FakeWatcher, _ context.CancelFunc) { services.Stop() },
+			"the API server ends it", func(services, _ *watch.FakeWatcher) { services.Stop() },
 			"the watch ended",
 		},
 		{
-			"of the other kind", func(_, endpoints *watch.FakeWatcher, _ context.CancelFunc) { endpoints.Stop() },
+			"of the other kind", func(_, endpoints *watch.FakeWatcher) { endpoints.Stop() },
 			"the watch ended",
 		},
-		{"its events are too old", func(_, endpoints *watch.FakeWatcher, _ context.CancelFunc) {
+		{"its events are too old", func(_, endpoints *watch.FakeWatcher) {
 			endpoints.Error(&gone.ErrStatus)
 		}, "too old resource version"},
-		{"events that there are not", func(services, _ *watch.FakeWatcher, _ context.CancelFunc) {
+		{"events that there are not", func(services, _ *watch.FakeWatcher) {
 			services.Action("MOVED", &corev1.Service{})
 		}, `an event "MOVED"`},
-		{"objects of another kind", func(services, _ *watch.FakeWatcher, _ context.CancelFunc) {
+		{"objects of another kind", func(services, _ *watch.FakeWatcher) {
 			services.Add(&discoveryv1.EndpointSlice{})
 		}, "an object of type *v1.EndpointSlice"},
-		{"too many objects", func(services, _ *watch.FakeWatcher, _ context.CancelFunc) {
+		{"too many objects", func(services, _ *watch.FakeWatcher) {
 			services.Add(&corev1.Service{})
 		}, "more than 200000 objects of type *v1.Service: at most 200000 were expected"},
-		{"bookmarks are no news", func(services, _ *watch.FakeWatcher, _ context.CancelFunc) {
+		{"bookmarks are no news", func(services, _ *watch.FakeWatcher) {
 			services.Action(watch.Bookmark, &corev1.Service{})
 		}, ""},
 	} {
@@ -175,7 +175,7 @@ func TestWatchesThatEnd(t *testing.T) {
 				if _, err := w.Objects(ctx); err != nil {
 					t.Fatal(err)
 				}
-				tt.do(services, endpoints, stop)
+				tt.do(services, endpoints)
 				synctest.Wait()
 				for range 2 {
 					if c, err := w.Objects(ctx); (err == nil) != (tt.want == "") ||

@@ -169,8 +169,8 @@ func (l *objectLists) behind(ctx context.Context, s *Session) (bool, error) {
 	if !used || doubt || watched == nil {
 		return doubt, nil
 	}
-	differ := map[proxied][2]string{}
-	for look := range behindLooks {
+	var differ map[proxied][2]string
+	for range behindLooks {
 		listed, err := l.get(ctx, s)
 		if err != nil {
 			return false, err
@@ -179,7 +179,7 @@ func (l *objectLists) behind(ctx context.Context, s *Session) (bool, error) {
 		if err != nil {
 			return true, nil //nolint:nilerr // it is logged, and nobody can tell any more
 		}
-		differ = stillDifferent(differ, versions(listed), versions(told), look == 0)
+		differ = stillDifferent(differ, versions(listed), versions(told))
 		if len(differ) == 0 {
 			return false, nil
 		}
@@ -191,11 +191,11 @@ func (l *objectLists) behind(ctx context.Context, s *Session) (bool, error) {
 }
 
 // stillDifferent returns the objects that a list and a watch have in different versions, and in the same ones as the
-// time before unless this is the first; a version is "" where there is no such object.
-func stillDifferent(before map[proxied][2]string, listed, told map[proxied]string, first bool) map[proxied][2]string {
+// time before, unless this is the first (before is nil); a version is "" where there is no such object.
+func stillDifferent(before map[proxied][2]string, listed, told map[proxied]string) map[proxied][2]string {
 	out := map[proxied][2]string{}
 	note := func(o proxied) {
-		if now := [2]string{listed[o], told[o]}; now[0] != now[1] && (first || before[o] == now) {
+		if now := [2]string{listed[o], told[o]}; now[0] != now[1] && (before == nil || before[o] == now) {
 			out[o] = now
 		}
 	}

@@ -88,7 +88,7 @@ func (t *there) outdated() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.shared != nil {
-		t.shared = &sharedObjects{of: t.shared.of}
+		t.shared.listed = time.Time{}
 	}
 }
 

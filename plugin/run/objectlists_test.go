@@ -235,6 +235,7 @@ func TestAWatchThatEndedIsInDoubt(t *testing.T) {
 				if _, err := l.now(t.Context(), s); err != nil {
 					t.Fatal(err)
 				}
+				synctest.Wait() // a watch may be on its way
 				if changed {
 					a.further = [][]runtime.Object{{}}
 				}

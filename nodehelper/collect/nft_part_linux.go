@@ -28,7 +28,8 @@ func (r *reader) otherServices() func(family, table, name string) bool {
 }
 
 // rulesInPart requests the rules of the chains of tables of which something is left out, and appends them to answers.
-// In tables it leaves of the sets without a name those that these rules use. parts says what is in the dump.
+// Of the sets without a name it leaves those that these rules use, in tables and in answers: there is one of each
+// Service. parts says what is in the dump.
 func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftnetlink.Part, all []byte, err error) {
 	queries := make([]query, 0, len(tables))
 	for i := range tables {
@@ -55,8 +56,8 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 		if err != nil {
 			return nil, nil, err
 		}
-		answers = append(answers, part...)
 	}
+	inPart := map[[2]string]bool{}
 	for i := range tables {
 		t := &tables[i]
 		if !t.InPart {
@@ -65,13 +66,20 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 		t.Sets = slices.DeleteFunc(t.Sets, func(s nftnetlink.OutlineSet) bool {
 			return s.Anonymous && !used[[3]string{t.Family, t.Name, s.Name}]
 		})
+		inPart[[2]string{t.Family, t.Name}] = true
 		p := nftnetlink.Part{TableName: t.TableName, Chains: t.Chains}
 		for _, s := range t.Sets {
 			p.Sets = append(p.Sets, s.Name)
 		}
 		parts = append(parts, p)
 	}
-	return parts, answers, nil
+	answers, err = nftnetlink.DropSets(answers, binary.NativeEndian, func(family, table, set string) bool {
+		return inPart[[2]string{family, table}] && !used[[3]string{family, table, set}]
+	})
+	for _, part := range rules {
+		answers = append(answers, part...)
+	}
+	return parts, answers, err
 }
 
 // rulesOf is the request for the rules of a chain.

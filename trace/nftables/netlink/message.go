@@ -35,6 +35,7 @@ type message struct {
 	kind   uint16 // msgNew…
 	family uint8
 	attrs  []byte
+	whole  []byte // with its header, and what fills it up to the next one
 }
 
 // messages walks the messages that the kernel has answered with, one after the other as they came. Those of other
@@ -54,7 +55,10 @@ func messages(data []byte, order binary.ByteOrder, visit func(m message) error) 
 			if size < messageHeader+genericHeader {
 				return fmt.Errorf("the message at byte %d of the dump has no header of nfnetlink", at)
 			}
-			m := message{kind: kind & 0xff, family: rest[messageHeader], attrs: rest[messageHeader+genericHeader : size]}
+			m := message{
+				kind: kind & 0xff, family: rest[messageHeader], attrs: rest[messageHeader+genericHeader : size],
+				whole: rest[:min(align(size), len(rest))],
+			}
 			if err := visit(m); err != nil {
 				return fmt.Errorf("the message at byte %d of the dump: %w", at, err)
 			}

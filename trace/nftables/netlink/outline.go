@@ -240,17 +240,41 @@ func Apart(rules []byte, order binary.ByteOrder, f func(family, table string)) e
 // Lookups calls f with the name of each set that rules look something up in, as often as they do. The rules are the
 // kernel's answers to requests for them.
 func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set string)) error {
+	sets := map[string]int{"lookup": lookupSet, "objref": objectSet}
 	return expressions(rules, order, func(m message, rule, outer *attrs) error {
-		if outer.text(exprName) != "lookup" {
+		set, ok := sets[outer.text(exprName)]
+		if !ok {
 			return nil
 		}
 		var inner attrs
 		if err := parseAttrs(outer[exprData], order, &inner); err != nil {
 			return err
 		}
-		f(familyNumbers[m.family], rule.text(ruleTable), inner.text(lookupSet))
+		if inner[set] != nil {
+			f(familyNumbers[m.family], rule.text(ruleTable), inner.text(set))
+		}
 		return nil
 	})
+}
+
+// DropSets takes sets without a name of their own out of the answers to a request for all, which it changes: those that
+// drop tells of.
+func DropSets(answers []byte, order binary.ByteOrder, drop func(family, table, set string) bool) ([]byte, error) {
+	kept := answers[:0] // never ahead of what is read
+	err := messages(answers, order, func(m message) error {
+		if m.kind == msgNewSet {
+			var a attrs
+			if err := parseAttrs(m.attrs, order, &a); err != nil {
+				return err
+			}
+			if a.num(setFlags)&setAnonymous != 0 && drop(familyNumbers[m.family], a.text(setTable), a.text(setName)) {
+				return nil
+			}
+		}
+		kept = append(kept, m.whole...)
+		return nil
+	})
+	return kept, err
 }
 
 // expressions calls f with each expression of rules.

@@ -184,7 +184,13 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 
 // fill reads the elements of a set. Those of one without a name are made into expressions where the rule is.
 func (d *dump) fill(s *dumpSet) error {
-	s.elements = make([]dumpElement, 0, len(s.lists))
+	n := 0
+	for _, l := range s.lists {
+		for range eachAttr(l, d.order) {
+			n++
+		}
+	}
+	s.elements = make([]dumpElement, 0, n)
 	for _, l := range s.lists {
 		if err := d.readElements(s, l); err != nil {
 			return err

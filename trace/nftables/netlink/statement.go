@@ -137,8 +137,12 @@ func (m *machine) lookUpIn(s *dumpSet, sreg uint64) (*syntax.Map, error) {
 	return &syntax.Map{Key: key, Data: data}, nil
 }
 
-// lookupSet is the attribute with the name of the set (enum nft_lookup_attributes).
-const lookupSet = 1
+// The attributes with the name of a set: of a look-up (enum nft_lookup_attributes), and of a reference to an object that
+// a map has (enum nft_objref_attributes).
+const (
+	lookupSet = 1
+	objectSet = 4
+)
 
 // natFlagNames are the flags of nat (include/uapi/linux/netfilter/nf_nat.h) that nft prints, by bit.
 var natFlagNames = []string{2: "random", 3: "persistent", 4: "fully-random", 6: "netmap"}
@@ -387,12 +391,12 @@ var objectNames = map[uint64]string{
 
 // wireObject uses an object that has a name, or that a map has for the packet (nft_objref.c).
 func wireObject(m *machine, a *attrs) error {
-	const kind, name, sreg, set = 1, 2, 3, 4
+	const kind, name, sreg = 1, 2, 3
 	if what, ok := objectNames[a.num(kind)]; ok {
 		m.add(&syntax.ObjectRef{Kind: what, Name: a.text(name)})
 		return nil
 	}
-	s := m.sets[a.text(set)]
+	s := m.sets[a.text(objectSet)]
 	if s == nil || objectNames[s.object] == "" || len(s.lengths) == 0 {
 		m.unknown("objref")
 		return nil

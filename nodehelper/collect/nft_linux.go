@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -151,14 +152,25 @@ func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err
 	return out, nil
 }
 
-// objects returns the kernel's answers to requests for all tables, chains and sets.
-func objects(conn *netlink.Conn) (out []byte, err error) {
-	for _, kind := range []uint8{unix.NFT_MSG_GETTABLE, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_GETSET} {
-		if out, err = appendDump(conn, out, request(kind, unix.NFPROTO_UNSPEC)); err != nil {
-			return nil, err
-		}
+// objects returns the kernel's answers to requests for all tables, chains and sets. Of the latter there are as many as
+// of chains: they come on a socket of their own, at the same time.
+func objects(conn *netlink.Conn) ([]byte, error) {
+	other, err := netlink.Dial()
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	defer other.Close()
+	all := func(kind uint8) netlink.Request { return request(kind, unix.NFPROTO_UNSPEC) }
+	var sets []byte
+	var failed error
+	var wg sync.WaitGroup
+	wg.Go(func() { sets, failed = appendDump(other, nil, all(unix.NFT_MSG_GETSET)) })
+	out, err := appendDump(conn, nil, all(unix.NFT_MSG_GETTABLE))
+	if err == nil {
+		out, err = appendDump(conn, out, all(unix.NFT_MSG_GETCHAIN))
+	}
+	wg.Wait()
+	return append(out, sets...), cmp.Or(err, failed)
 }
 
 // query is a request for rules of a table or elements of a set.

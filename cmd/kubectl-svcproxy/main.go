@@ -12,7 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // the authentication plugins that kubeconfigs name
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
+	_ "github.com/svcproxy/kubectl-svcproxy/internal/gctune/early" // the garbage collector
 	"github.com/svcproxy/kubectl-svcproxy/plugin/command"
 )
 
@@ -25,8 +25,6 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	gctune.ForShortRun(gctune.PluginPercent, gctune.PluginMemoryLimit)
-	gctune.AfterFirst(gctune.PluginFirst, gctune.PluginPercent, gctune.PluginMemoryLimit)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	return command.Main(ctx, os.Args[1:], streams, system())
 }

@@ -73,26 +73,26 @@ func (p *pathCase) withoutBridgeNetfilter(v4 bool) bool {
 
 // pastTheRules: packets between two pods on a bridge that does not call the rules. Where they are not in one subnet,
 // the endpoint sends its answers to the gateway, unless a route of its own leads it to the client.
-func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) pastTheRules(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	v4 := end.Packet.Dst.Is4()
 	if !p.sameBridge(o, end) || end.Packet.SNAT {
-		return obstacle{}
+		return nil
 	}
 	if on, known := p.net.BridgeCalls(o.Iface, v4); known {
 		if on {
-			return obstacle{}
+			return nil
 		}
 		return p.unlessRouted(stoppedBy(callsKey(v4)+"=0"), o, end)
 	}
 	if p.withoutBridgeNetfilter(v4) {
 		return p.unlessRouted(stoppedBy(callsKey(v4)+" does not exist: br_netfilter is not loaded"), o, end)
 	}
-	return obstacle{}
+	return nil
 }
 
 // unlessRouted doubts an obstacle where the addresses of the bridge were collected, and the endpoint does not have the
 // client for a neighbour by them.
-func (p *pathCase) unlessRouted(x obstacle, o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) unlessRouted(x *obstacle, o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	if p.net.KnowsAddresses(end.Packet.Dst.Is4()) && !p.neighbours(o, end) {
 		x.may, x.doubt = true, "whether the endpoint sends its answers to "+o.Iface+", which translates them back, or "+
 			"directly to the client, which does not accept them: no subnet of "+o.Iface+" has both"
@@ -102,15 +102,15 @@ func (p *pathCase) unlessRouted(x obstacle, o *expect.Origin, end *netfilter.Out
 
 // notSentBack: should_deliver (net/bridge/br_forward.c) sends a frame back to the port that it came in by in hairpin
 // mode only. What the node has routed is no frame of a port.
-func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) notSentBack(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	by := p.bridged(o, end)
 	if end.Packet.Dst != o.Address || !by.request && !by.answer {
-		return obstacle{}
+		return nil
 	}
 	port := p.net.Port(o.Iface, o.Address)
 	on, known := p.net.Hairpin(o.Iface, port)
 	if !known || on {
-		return obstacle{}
+		return nil
 	}
 	out := stoppedBy("no port of " + o.Iface + " is in hairpin mode")
 	if port != "" {
@@ -137,14 +137,14 @@ func (n *node) kernelHas(major, minor int) bool {
 
 // isolated: should_deliver (net/bridge/br_private.h, br_skb_isolated) lets nothing through from one isolated port to
 // another. What the bridge's own interface sends comes from no port (br_dev_xmit).
-func (p *pathCase) isolated(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) isolated(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	by := p.bridged(o, end)
 	if !by.request && !by.answer {
-		return obstacle{}
+		return nil
 	}
 	from, to := p.net.Port(o.Iface, o.Address), p.net.Port(o.Iface, end.Packet.Dst)
 	if on, known := p.net.Isolated(o.Iface, from, to); !known || !on {
-		return obstacle{}
+		return nil
 	}
 	out := stoppedBy("all ports of " + o.Iface + " for pods are isolated")
 	if from != "" && to != "" {

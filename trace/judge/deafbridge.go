@@ -21,7 +21,7 @@ var _ = register(kind{code: BridgeTakesNothing, severity: mismatch, scope: onPat
 
 // deafBridge: [host.Network.Deaf], of the bridges that the packet or its answer leaves by: the hosts there ask and
 // answer the node at the bridge's own address.
-func (p *pathCase) deafBridge(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) deafBridge(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	for _, dev := range [2]string{end.Packet.Out, o.Iface} {
 		if dev == "" || netfilter.IsUnknown(dev) || !p.isDeaf(dev) {
 			continue
@@ -35,7 +35,7 @@ func (p *pathCase) deafBridge(o *expect.Origin, end *netfilter.Outcome) obstacle
 		}
 		return s
 	}
-	return obstacle{}
+	return nil
 }
 
 // isDeaf is [host.Network.Deaf], asked once.

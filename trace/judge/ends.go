@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// obstacle is what is known of whether something stops the packets that come to an end of the walk. The zero obstacle:
-// nothing does.
+// obstacle is what is known of whether something stops the packets that come to an end of the walk: nil, or one that has
+// neither evidence nor what was not read: nothing does. Most ends have none, and each is asked about by a dozen checks.
 type obstacle struct {
 	evidence []string // that it does; of several, as report.Evidence has them
 	message  string   // in place of that of the kind
@@ -26,25 +26,33 @@ type obstacle struct {
 }
 
 // stoppedBy is an obstacle that is certain.
-func stoppedBy(evidence ...string) obstacle { return obstacle{evidence: evidence} }
+func stoppedBy(evidence ...string) *obstacle { return &obstacle{evidence: evidence} }
+
+// shownBy is stoppedBy for evidence that may be nil: then nothing stops packets.
+func shownBy(evidence []string) *obstacle {
+	if evidence == nil {
+		return nil
+	}
+	return &obstacle{evidence: evidence}
+}
 
 // citing makes a check of one that returns the evidence alone.
 func citing(
 	find func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) []string,
-) func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
-	return func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
-		return obstacle{evidence: find(p, o, end)}
+) func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) *obstacle {
+	return func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) *obstacle {
+		return shownBy(find(p, o, end))
 	}
 }
 
-func (s *obstacle) found() bool { return s.evidence != nil || s.unread != "" }
+func (s *obstacle) found() bool { return s != nil && (s.evidence != nil || s.unread != "") }
 
 func (s *obstacle) certain() bool { return s.evidence != nil && !s.may }
 
 // stoppedEnd is an end of the walk with what stops packets there.
 type stoppedEnd struct {
 	end netfilter.Outcome
-	obstacle
+	*obstacle
 }
 
 func (e *stoppedEnd) to() netip.AddrPort {
@@ -54,7 +62,7 @@ func (e *stoppedEnd) to() netip.AddrPort {
 // stoppedEnds asks of each end of the walk, and of each way by which packets may leave there, what stops packets. sure
 // are the ends of connections that are certain to be stopped: ends that are certain, and those at an endpoint to which
 // no branch of the walk leads that is not stopped. may are the others at which something may stop packets.
-func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sure, may []stoppedEnd) {
+func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) *obstacle) (sure, may []stoppedEnd) {
 	var found []stoppedEnd
 	for i := range len(p.res.Outcomes) { // a check may walk, which replaces the list
 		if s := byEveryHop(&p.res.Outcomes[i], check); s.found() {
@@ -74,7 +82,7 @@ func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) obstacle) (sur
 
 // byEveryHop asks check of an end, by each way that packets may leave there: what stops them on some of these only may
 // stop them. A check that walks takes a copy of the end before it does: the walk uses the memory of the list.
-func byEveryHop(at *netfilter.Outcome, check func(end *netfilter.Outcome) obstacle) obstacle {
+func byEveryHop(at *netfilter.Outcome, check func(end *netfilter.Outcome) *obstacle) *obstacle {
 	if len(at.Hops) == 0 {
 		return check(at)
 	}
@@ -94,15 +102,27 @@ func byEveryHop(at *netfilter.Outcome, check func(end *netfilter.Outcome) obstac
 			out = s
 			continue
 		}
-		out.may = out.may || s.may || s.unread != "" || out.unread != ""
-		if out.unread == "" || s.evidence == nil {
-			out.evidence, out.set = union(out.evidence, s.evidence), union(out.set, s.set)
-			continue
+		both := *out // which others may have, too
+		both.may = both.may || s.may || s.unread != "" || both.unread != ""
+		if both.unread == "" || s.evidence == nil {
+			both.evidence, both.set = union(both.evidence, s.evidence), union(both.set, s.set)
+		} else {
+			both = *s
+			both.may = true
 		}
-		s.may, out = true, s
+		out = &both
 	}
-	out.may = out.may || free
-	return out
+	return out.unless(free)
+}
+
+// unless makes an obstacle one that is not certain, where some packets are free of it.
+func (s *obstacle) unless(free bool) *obstacle {
+	if !s.found() || s.may || !free {
+		return s
+	}
+	out := *s
+	out.may = true
+	return &out
 }
 
 func union(list, more []string) []string {

@@ -16,11 +16,11 @@ func TestEveryWayIsAskedOfAnEndThatAWalkReplaces(t *testing.T) {
 		Packet: netfilter.Packet{Out: "eth0"}, Hops: []netfilter.Hop{{Out: "eth1"}, {Out: "eth2"}},
 	}}
 	var asked []string
-	got := byEveryHop(&list[0], func(end *netfilter.Outcome) obstacle {
+	got := byEveryHop(&list[0], func(end *netfilter.Outcome) *obstacle {
 		asked = append(asked, end.Packet.Out)
 		list[0] = netfilter.Outcome{Packet: netfilter.Packet{Out: "of another walk"}}
 		if end.Packet.Out == "eth1" {
-			return obstacle{}
+			return nil
 		}
 		return stoppedBy(end.Packet.Out + " is off")
 	})
@@ -29,5 +29,23 @@ func TestEveryWayIsAskedOfAnEndThatAWalkReplaces(t *testing.T) {
 	}
 	if want := []string{"eth0 is off", "eth2 is off"}; !slices.Equal(got.evidence, want) || !got.may {
 		t.Errorf("%+v, want %q on some of the ways", got, want)
+	}
+}
+
+// What stops packets on one way only may stop them, where that of another way was not read; and what a check has for all
+// paths stays as it is.
+func TestWhatStopsPacketsOnOneWayIsNotCertainWhereAnotherWasNotRead(t *testing.T) {
+	end := netfilter.Outcome{
+		Packet: netfilter.Packet{Out: "eth0"}, Hops: []netfilter.Hop{{Out: "eth1"}, {Out: "eth2"}},
+	}
+	off := map[string]*obstacle{"eth0": {unread: "forwarding"}, "eth1": stoppedBy("eth1 is off"), "eth2": stoppedBy("eth2 is off")}
+	got := byEveryHop(&end, func(end *netfilter.Outcome) *obstacle { return off[end.Packet.Out] })
+	if want := []string{"eth1 is off", "eth2 is off"}; !slices.Equal(got.evidence, want) || got.certain() {
+		t.Errorf("%+v, want %q on some of the ways", got, want)
+	}
+	for dev, o := range off {
+		if o.may {
+			t.Errorf("what stops packets at %s has become uncertain for others", dev)
+		}
 	}
 }

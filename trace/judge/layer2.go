@@ -47,11 +47,11 @@ var (
 		),
 		by: stopped(
 			WrongNeighbour,
-			func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
+			func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) *obstacle {
 				if s := p.nextHopIsMany(o, end); s.found() {
 					return s
 				}
-				return obstacle{evidence: p.misledByNeighbour(o, end)}
+				return shownBy(p.misledByNeighbour(o, end))
 			},
 			"the neighbour table has a link-layer address for the next hop that is not its own: no host takes the frames",
 		),

@@ -20,19 +20,19 @@ var endpointOnNode = &detector{stage: stageSettings, path: func(p *pathCase) []i
 		return nil
 	}
 	at := map[netip.AddrPort]issue{}
-	sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+	sure, may := p.stoppedEnds(func(end *netfilter.Outcome) *obstacle {
 		pkt := &end.Packet
 		to := netip.AddrPortFrom(pkt.Dst, pkt.DstPort)
 		if here, known := p.net.Local(pkt.Dst); !here || !known {
-			return obstacle{} // where that is not known, one end stands for both
+			return nil // where that is not known, one end stands for both
 		}
 		// A pod's address that the node has taken is EndpointAddressTaken.
 		if p.placeOf(pkt.Dst).own || end.End != netfilter.Delivered || !pkt.DNAT && !pkt.Virtual.IsValid() || !p.runs(to) {
-			return obstacle{}
+			return nil
 		}
 		s, found := endtoend.OnNode(p.State, pkt.Proto, to)
 		if !found {
-			return obstacle{}
+			return nil
 		}
 		is := issue{
 			code: s.Code, subject: to.String(), endpoints: []string{to.String()}, expected: describe(p.want),

@@ -16,7 +16,7 @@ import (
 // nextHopIsMany: the node takes the next hop for a broadcast or multicast address, and asks nobody for its link-layer
 // address (arp_constructor in net/ipv4/arp.c): the frame goes to all hosts of the link. None passes such a packet on
 // (ip_forward in net/ipv4/ip_forward.c), nor takes a segment of TCP from it (tcp_v4_rcv in net/ipv4/tcp_ipv4.c).
-func (p *pathCase) nextHopIsMany(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) nextHopIsMany(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	for _, h := range p.hopsOut(o, end) {
 		to := end.Packet.Dst
 		if h.dev != end.Packet.Out || h.ip != end.Packet.Hop() {
@@ -35,7 +35,7 @@ func (p *pathCase) nextHopIsMany(o *expect.Origin, end *netfilter.Outcome) obsta
 		s.remedy = report.Remedy{Text: removeIt, Commands: fix}
 		return s
 	}
-	return obstacle{}
+	return nil
 }
 
 // manyHosts tells whether frames to a next hop go to all hosts of the link, and none accepts what is in them for an

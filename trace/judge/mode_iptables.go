@@ -56,7 +56,12 @@ func servicesChains(m mode, s *nodestate.State) []*netfilter.Chain {
 
 // leadsTo tells whether a rule of a chain jumps to one of a name.
 func leadsTo(c *netfilter.Chain, name string) bool {
-	return slices.Contains(slices.Collect(c.JumpTargets()), name)
+	for target := range c.JumpTargets() {
+		if target == name {
+			return true
+		}
+	}
+	return false
 }
 
 func (*iptablesMode) programmed(*nodestate.State, netfilter.Family) bool { return true }

@@ -119,9 +119,12 @@ func (p *pathCase) othersTake(o *expect.Origin, end *netfilter.Outcome) (out []i
 }
 
 var byNarrowLink = stopped(endtoend.PMTUBlackHole,
-	func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle {
+	func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) *obstacle {
 		evidence, fix := p.narrowLink(o, end)
-		return obstacle{evidence: evidence, remedy: fix}
+		if evidence == nil {
+			return nil
+		}
+		return &obstacle{evidence: evidence, remedy: fix}
 	},
 	"the node's end of a pod's link takes smaller packets than the pod: larger ones are discarded there, and nobody is "+
 		"told: connections hang once more is sent than fits into one")

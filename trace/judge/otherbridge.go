@@ -41,17 +41,17 @@ func otherBridge(p *pathCase) []issue {
 		}
 	}
 	at := map[netip.AddrPort]*misport{}
-	sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+	sure, may := p.stoppedEnds(func(end *netfilter.Outcome) *obstacle {
 		if end.End != netfilter.Sent || !end.Packet.DNAT || end.Packet.NextHop.IsValid() ||
 			!p.net.Bridge(end.Packet.Out) || !p.local(end.Packet.Dst) {
-			return obstacle{}
+			return nil
 		}
 		m := p.apart(hop{end.Packet.Out, end.Packet.Dst})
 		if m == nil && client && !end.Packet.SNAT {
 			m = p.strangers(o, end)
 		}
 		if m == nil {
-			return obstacle{}
+			return nil
 		}
 		at[netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)] = m
 		return stoppedBy(m.evidence...)

@@ -59,18 +59,20 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 // without the words of the remedy, or nothing.
 func misplaced(
 	code, actual, message, remedy string,
-	at func(p *pathCase, end *netfilter.Outcome) obstacle,
+	at func(p *pathCase, end *netfilter.Outcome) *obstacle,
 ) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		if p.want.Action != expect.DNAT {
 			return nil
 		}
-		sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+		sure, may := p.stoppedEnds(func(end *netfilter.Outcome) *obstacle {
 			if !end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
-				return obstacle{}
+				return nil
 			}
 			by := at(p, end)
-			by.remedy.Text = remedy
+			if by.found() {
+				by.remedy.Text = remedy
+			}
 			return by
 		})
 		if len(sure)+len(may) == 0 {
@@ -102,19 +104,19 @@ var addressTaken = misplaced(EndpointAddressTaken, "kept on the node",
 	"the endpoint is not on the node, or is a pod with an address of its own, yet the node itself has that address: "+
 		"packets to it do not leave the node",
 	removeIt,
-	func(p *pathCase, end *netfilter.Outcome) obstacle {
+	func(p *pathCase, end *netfilter.Outcome) *obstacle {
 		if end.End != netfilter.Delivered {
-			return obstacle{}
+			return nil
 		}
 		dst := end.Packet.Dst
 		t, known := p.net.AddrType(dst)
 		taken := t == host.RouteLocal || t == host.RouteBroadcast
 		// Of an endpoint of another node it does not matter whose address it is.
 		if at := p.placeOf(dst); !taken || !known || !at.own && (at.node == "" || at.node == p.Name) {
-			return obstacle{}
+			return nil
 		}
 		evidence, fix := p.taken(dst)
-		return obstacle{evidence: evidence, remedy: report.Remedy{Commands: fix}}
+		return &obstacle{evidence: evidence, remedy: report.Remedy{Commands: fix}}
 	})
 
 // clientTaken: the kernel discards what comes in with a source of its own, unless accept_local is set
@@ -164,16 +166,16 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	"the endpoint is on another node, and the route to it leads to the pods of this node, of which none has its address",
 	removeIt,
-	func(p *pathCase, end *netfilter.Outcome) obstacle {
+	func(p *pathCase, end *netfilter.Outcome) *obstacle {
 		pkt := &end.Packet
 		at := p.placeOf(pkt.Dst)
 		if end.End != netfilter.Sent || at.node == "" || at.node == p.Name || pkt.NextHop.IsValid() ||
 			pkt.Out == "" || pkt.Out == netfilter.UnknownIface || !p.net.PodsOnly(pkt.Out, pkt.Dst.Is4()) {
-			return obstacle{}
+			return nil
 		}
 		e, ok := p.net.Neighbour(pkt.Out, pkt.Dst)
 		if ok && e.MAC != "" && !e.Failed {
-			return obstacle{}
+			return nil
 		}
 		l := p.net.Lookup(host.Query{Dst: pkt.Dst, AnyMark: true, AnyUID: true})
 		if !l.Known || l.Dev != pkt.Out {

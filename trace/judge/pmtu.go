@@ -47,9 +47,9 @@ func (p *pathCase) findHoles() []issue {
 		return nil
 	}
 	var like issue
-	sure, may := p.stoppedEnds(func(e *netfilter.Outcome) obstacle {
+	sure, may := p.stoppedEnds(func(e *netfilter.Outcome) *obstacle {
 		if e.End != netfilter.Sent || !e.Packet.DNAT || e.Packet.Virtual.IsValid() {
-			return obstacle{}
+			return nil
 		}
 		at := e
 		for i := range smallerLinks {
@@ -80,7 +80,7 @@ func (p *pathCase) findHoles() []issue {
 			}
 			return stoppedBy(evidence...)
 		}
-		return obstacle{}
+		return nil
 	})
 	if len(sure) == 0 {
 		if len(may) == 0 {

@@ -41,11 +41,11 @@ const answerDoubted = "whether the kernel drops the endpoint's answer for the ro
 // that the packet left by where the endpoint is a pod of this node, and where it goes to an address of that interface.
 // When the kernel routes it, the client's own address is its destination again; where the mark decides, the answer is
 // walked for that.
-func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	pkt := &end.Packet
 	if netfilter.IsUnknown(pkt.Out) || pkt.Out == "" ||
 		pkt.Out == o.Iface && !pkt.SNAT { // an answer to a neighbour may be bridged, and is not routed then
-		return obstacle{}
+		return nil
 	}
 	in, certain := p.answersBy(end)
 	if own := p.net.OwnSource(host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true}); own != (host.Reverse{}) {
@@ -53,7 +53,7 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) obst
 	}
 	query := host.Query{Dst: pkt.OrigSrc, Src: pkt.Dst, In: in, AnyMark: true}
 	drop, _ := p.net.ReversePath(query)
-	var out obstacle
+	var out *obstacle
 	switch {
 	case drop.Drops():
 		out = stoppedBy(drop.Setting + "; " + drop.Route)
@@ -63,19 +63,20 @@ func (p *pathCase) answerFiltered(o *expect.Origin, end *netfilter.Outcome) obst
 			drop.Refused = false
 		}
 	}
-	out.may = out.may || out.evidence != nil && !certain
-	if out.evidence != nil {
-		p.filterRemedy(&out, &drop, in)
+	if !out.found() {
+		return nil
 	}
+	out.may = out.may || !certain
+	p.filterRemedy(out, &drop, in)
 	return out
 }
 
 // takenForOwn: the endpoint's answer has a source that the node takes for an address of its own.
-func (p *pathCase) takenForOwn(own *host.Reverse, certain bool) obstacle {
+func (p *pathCase) takenForOwn(own *host.Reverse, certain bool) *obstacle {
 	if !own.Drops() {
-		return obstacle{evidence: []string{own.Unsure}, may: true, doubt: answerDoubted}
+		return &obstacle{evidence: []string{own.Unsure}, may: true, doubt: answerDoubted}
 	}
-	return obstacle{
+	return &obstacle{
 		evidence: []string{own.Setting + "; " + own.Route}, may: !certain, remedy: p.withoutRoute(own.By),
 		message: "the endpoint's answer comes in by the interface that the packet left by, and the kernel drops it there: " +
 			"by the route back to the endpoint it treats the endpoint's address as its own",
@@ -83,11 +84,11 @@ func (p *pathCase) takenForOwn(own *host.Reverse, certain bool) obstacle {
 }
 
 // answerFilteredByMark walks the answer up to where it is routed.
-func (p *pathCase) answerFilteredByMark(end *netfilter.Outcome, in string) obstacle {
+func (p *pathCase) answerFilteredByMark(end *netfilter.Outcome, in string) *obstacle {
 	by := *end
 	p.keep()
 	res := p.walker.Answer(start(p.want.Frontend, p.want.Origin), &by, in, netfilter.Options{Enters: true})
-	var out obstacle
+	out := &obstacle{}
 	for i := range res.Outcomes {
 		x := &res.Outcomes[i]
 		if x.End != netfilter.Filtered {

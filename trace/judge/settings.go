@@ -91,15 +91,15 @@ var (
 // stopped makes the detector of a setting. stops tells whether it stops a packet that leaves the node for an endpoint,
 // and cites the setting.
 func stopped(
-	code string, stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) obstacle, message string,
+	code string, stops func(p *pathCase, o *expect.Origin, end *netfilter.Outcome) *obstacle, message string,
 ) *detector {
 	return &detector{stage: stageSettings, path: func(p *pathCase) []issue {
 		if p.want.Action != expect.DNAT {
 			return nil
 		}
-		sure, may := p.stoppedEnds(func(end *netfilter.Outcome) obstacle {
+		sure, may := p.stoppedEnds(func(end *netfilter.Outcome) *obstacle {
 			if end.End != netfilter.Sent || !end.Packet.DNAT {
-				return obstacle{}
+				return nil
 			}
 			return stops(p, &p.want.Origin, end)
 		})
@@ -170,13 +170,13 @@ func (n *node) isOff(key string) bool {
 const forward4 = "net/ipv4/ip_forward"
 
 // notForwarded tells whether the node does not forward the packet or, where its interface is certain, the answer.
-func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) obstacle {
-	var doubt obstacle
+func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) *obstacle {
+	var doubt *obstacle
 	v4 := end.Packet.Dst.Is4()
 	for _, x := range p.forwardedFrom(o, end) {
 		key, unread := p.offFor(x.in, v4)
 		if unread != "" {
-			doubt.unread = unread
+			doubt = &obstacle{unread: unread}
 		}
 		if key == "" {
 			continue
@@ -268,26 +268,26 @@ func (p *pathCase) offFor4(in string) (off, unread string) {
 
 // martian: __mkroute_output (net/ipv4/route.c) refuses a loopback source on any other interface, unless route_localnet
 // is set there or for all.
-func (p *pathCase) martian(o *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) martian(o *expect.Origin, end *netfilter.Outcome) *obstacle {
 	pkt := &end.Packet
 	if o.Kind != expect.FromNode || !pkt.OrigSrc.IsLoopback() || !pkt.Dst.Is4() || pkt.Out == "lo" ||
 		netfilter.IsUnknown(pkt.Out) {
-		return obstacle{}
+		return nil
 	}
 	all, own := "net/ipv4/conf/all/route_localnet", "net/ipv4/conf/"+pkt.Out+"/route_localnet"
 	unread := ""
 	for _, key := range []string{all, own} {
 		switch v, ok := p.net.Sysctl(key); {
 		case ok && v != "0":
-			return obstacle{}
+			return nil
 		case !ok && !p.net.HasInterfaceSettings():
-			return obstacle{}
+			return nil
 		case !ok:
 			unread = key
 		}
 	}
 	if unread != "" {
-		return obstacle{unread: unread}
+		return &obstacle{unread: unread}
 	}
 	return stoppedBy(all + "=0, " + own + "=0")
 }

@@ -17,14 +17,17 @@ var _ = register(kind{code: ConnectionForgotten, severity: mismatch, scope: onPa
 	ConnectionForgotten, "the answer does not come back",
 	"connection tracking forgets the connection at once, so that nothing translates the packets behind the first one",
 	"set it back to the kernel's default, and find what has set it (/etc/sysctl.d, kube-proxy's conntrack settings)",
-	func(p *pathCase, end *netfilter.Outcome) obstacle {
+	func(p *pathCase, end *netfilter.Outcome) *obstacle {
 		if !end.Packet.DNAT || end.Packet.Untracked {
-			return obstacle{}
+			return nil
 		}
-		out := obstacle{may: true}
+		var out *obstacle
 		for _, t := range timeouts {
 			if t.proto != end.Packet.Proto || !p.isOff(t.key) || t.anew && !p.chosenAnew(end) {
 				continue
+			}
+			if out == nil {
+				out = &obstacle{may: true}
 			}
 			out.may = out.may && t.only != ""
 			out.doubt = cmp.Or(out.doubt, t.only)

@@ -46,15 +46,15 @@ type tunnelKey struct {
 // tunnelWalk is what the rules and routes of the node do with the outer packet of a tunnel, and with those that come
 // back.
 type tunnelWalk struct {
-	out, back obstacle
+	out, back *obstacle
 }
 
 // tunnelStops: what a tunnel carries passes OUTPUT and POSTROUTING again within the tunnel's own packets, with a route
 // of their own (udp_tunnel_xmit_skb in net/ipv4/udp_tunnel_core.c, iptunnel_xmit in net/ipv4/ip_tunnel_core.c), and
 // answers come in within such to the node's own address.
-func (p *pathCase) tunnelStops(_ *expect.Origin, end *netfilter.Outcome) obstacle {
+func (p *pathCase) tunnelStops(_ *expect.Origin, end *netfilter.Outcome) *obstacle {
 	if !endtoend.Carries(p.net, end.Packet.Out) {
-		return obstacle{}
+		return nil
 	}
 	inside := end.Packet
 	key := tunnelKey{hop{inside.Out, inside.Hop()}, inside.Mark, inside.TOS, inside.AnyTOS, !inside.Dst.Is4()}
@@ -81,7 +81,7 @@ func (p *pathCase) walkTunnel(inside *netfilter.Packet) (w tunnelWalk) {
 	}
 	what, tunnel := "the packets of "+to, inside.Out
 	if p.unread[packet.Family] != "" || p.NotAll[packet.Family] != nil {
-		w.out = obstacle{may: true, evidence: []string{what}, doubt: "whether the node lets the tunnel's packets pass: the " +
+		w.out = &obstacle{may: true, evidence: []string{what}, doubt: "whether the node lets the tunnel's packets pass: the " +
 			"rules of " + packet.Family.String() + " were not read in full"}
 		return w
 	}
@@ -94,7 +94,7 @@ func (p *pathCase) walkTunnel(inside *netfilter.Packet) (w tunnelWalk) {
 	}
 	s := netfilter.Start{Hook: netfilter.Output, Packet: packet}
 	res := p.walk(s, netfilter.Options{})
-	w.out = p.tunnelEnds(&res, what, func(end *netfilter.Outcome) obstacle {
+	w.out = p.tunnelEnds(&res, what, func(end *netfilter.Outcome) *obstacle {
 		x := &end.Packet
 		switch {
 		case x.Dst != packet.Dst || x.DstPort != packet.DstPort:
@@ -109,7 +109,7 @@ func (p *pathCase) walkTunnel(inside *netfilter.Packet) (w tunnelWalk) {
 		if why := p.net.Discards(x.Out, x.Hop()); why != "" {
 			return underlay(what + ": " + why)
 		}
-		return obstacle{}
+		return nil
 	})
 	if !w.out.found() && packet.Src.IsValid() {
 		w.back = p.walkBack(s, res.Outcomes[0])
@@ -118,7 +118,7 @@ func (p *pathCase) walkTunnel(inside *netfilter.Packet) (w tunnelWalk) {
 }
 
 // underlay is an obstacle by the route or the interface below a tunnel.
-func underlay(evidence string) obstacle {
+func underlay(evidence string) *obstacle {
 	out := stoppedBy(evidence)
 	out.remedy.Text = repairUnderlay
 	return out
@@ -126,7 +126,7 @@ func underlay(evidence string) obstacle {
 
 // walkBack walks a packet from the other end of a tunnel into the node. One of UDP is the first of a connection for
 // connection tracking, as the source port is made of what it carries; others are answers to what was sent.
-func (p *pathCase) walkBack(s netfilter.Start, sent netfilter.Outcome) obstacle {
+func (p *pathCase) walkBack(s netfilter.Start, sent netfilter.Outcome) *obstacle {
 	packet := &s.Packet
 	in := p.net.Receiver(sent.Packet.Out)
 	var res netfilter.Result
@@ -141,9 +141,9 @@ func (p *pathCase) walkBack(s netfilter.Start, sent netfilter.Outcome) obstacle 
 			netfilter.Options{Enters: sent.Packet.Hop() == packet.Dst})
 	}
 	what := fmt.Sprintf("the packets from %s that carry answers", packet.Dst)
-	return p.tunnelEnds(&res, what, func(end *netfilter.Outcome) obstacle {
+	return p.tunnelEnds(&res, what, func(end *netfilter.Outcome) *obstacle {
 		if end.End == netfilter.Delivered && end.Packet.DstPort == packet.DstPort {
-			return obstacle{}
+			return nil
 		}
 		return underlay(what + ": " + end.End.String())
 	})
@@ -152,11 +152,11 @@ func (p *pathCase) walkBack(s netfilter.Start, sent netfilter.Outcome) obstacle 
 // tunnelEnds is what stops a tunnel's packets, by the outcomes of their walk; arrives says of one that no rule has
 // dropped what stops it all the same.
 func (p *pathCase) tunnelEnds(
-	res *netfilter.Result, what string, arrives func(end *netfilter.Outcome) obstacle,
-) obstacle {
+	res *netfilter.Result, what string, arrives func(end *netfilter.Outcome) *obstacle,
+) *obstacle {
 	end := always(res)
 	if end == nil {
-		return obstacle{
+		return &obstacle{
 			may: true, evidence: []string{what}, doubt: "whether the node lets the tunnel's packets pass: " + dependsOn(res),
 		}
 	}
@@ -170,14 +170,14 @@ func (p *pathCase) tunnelEnds(
 		}
 		return underlay(text)
 	case netfilter.Filtered:
-		return obstacle{evidence: []string{what + ": " + end.Why}, remedy: report.Remedy{Text: repairFilter}}
+		return &obstacle{evidence: []string{what + ": " + end.Why}, remedy: report.Remedy{Text: repairFilter}}
 	case netfilter.Lost, netfilter.Taken:
-		return obstacle{
+		return &obstacle{
 			may: true, evidence: []string{what + ": " + end.End.String() + " " + end.Where.String()},
 			doubt: "whether the node lets the tunnel's packets pass is not known",
 		}
 	}
-	var all obstacle
+	var all *obstacle
 	free := false
 	for i := range res.Outcomes {
 		switch s := byEveryHop(&res.Outcomes[i], arrives); {
@@ -187,6 +187,5 @@ func (p *pathCase) tunnelEnds(
 			all = s
 		}
 	}
-	all.may = all.may || all.found() && free
-	return all
+	return all.unless(free)
 }

@@ -45,11 +45,13 @@ func (t *Table) link() {
 	})
 	defer beside.Wait()
 	t.byName = make(map[string]*Chain, len(t.Chains))
+	rules := 0
 	for _, c := range t.Chains {
 		c.Table = t
 		t.byName[c.Name] = c
+		rules += len(c.Rules)
 	}
-	var targets []*Chain // of all chains, in one piece of memory
+	targets := make([]*Chain, 0, rules) // of all chains, in one piece of memory
 	for _, c := range t.Chains {
 		first := len(targets)
 		for _, r := range c.Rules {

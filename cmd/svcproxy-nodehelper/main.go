@@ -149,7 +149,10 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	endWithin(ctx, *grace)
-	return noArgs(flags.Args(), func() error { return nodehelper.Serve(ctx, os.Stdin, stdout, o) })
+	return noArgs(flags.Args(), func() error {
+		gctune.AfterFirst(gctune.HelperFirst, gctune.HelperPercent, gctune.HelperMemoryLimit)
+		return nodehelper.Serve(ctx, os.Stdin, stdout, o)
+	})
 }
 
 // expire ends the path of a plan at its time. A helper starts it, with file descriptor 3 for its answer.

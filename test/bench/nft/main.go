@@ -65,6 +65,7 @@ func main() {
 func run(ctx context.Context, o options, out io.Writer) error {
 	if o.read {
 		gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
+		gctune.AfterFirst(gctune.HelperFirst, gctune.HelperPercent, gctune.HelperMemoryLimit)
 		tables, times, err := overNetlink(ctx, o.service)
 		if err != nil {
 			return err

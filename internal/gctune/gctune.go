@@ -22,8 +22,8 @@ const (
 // that it starts need the other half.
 const HelperMemoryLimit = 512 << 20
 
-// HelperFirst is how much memory the node helper takes before its first collection, in bytes: reading the rules of a node
-// of 5,000 Services in nftables mode ends before that.
+// HelperFirst is how much memory the node helper takes before its first collection, in bytes: reading the rules of a
+// node of 5,000 Services in nftables mode ends before that.
 const HelperFirst = 64 << 20
 
 // PluginMemoryLimit is from how many bytes on the plugin collects more often: two nodes of 5,000 Services and the

@@ -13,8 +13,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// obstacle is what is known of whether something stops the packets that come to an end of the walk: nil, or one that has
-// neither evidence nor what was not read: nothing does. Most ends have none, and each is asked about by a dozen checks.
+// obstacle is what is known of whether something stops the packets that come to an end of the walk. Nothing does if it
+// is nil, or has neither evidence nor what was not read. Most ends have none, and a dozen checks ask about each.
 type obstacle struct {
 	evidence []string // that it does; of several, as report.Evidence has them
 	message  string   // in place of that of the kind

@@ -176,7 +176,10 @@ func (p *pathCase) notForwarded(o *expect.Origin, end *netfilter.Outcome) *obsta
 	for _, x := range p.forwardedFrom(o, end) {
 		key, unread := p.offFor(x.in, v4)
 		if unread != "" {
-			doubt = &obstacle{unread: unread}
+			if doubt == nil {
+				doubt = &obstacle{}
+			}
+			doubt.unread = unread
 		}
 		if key == "" {
 			continue

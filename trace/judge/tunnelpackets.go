@@ -81,8 +81,10 @@ func (p *pathCase) walkTunnel(inside *netfilter.Packet) (w tunnelWalk) {
 	}
 	what, tunnel := "the packets of "+to, inside.Out
 	if p.unread[packet.Family] != "" || p.NotAll[packet.Family] != nil {
-		w.out = &obstacle{may: true, evidence: []string{what}, doubt: "whether the node lets the tunnel's packets pass: the " +
-			"rules of " + packet.Family.String() + " were not read in full"}
+		w.out = &obstacle{
+			may: true, evidence: []string{what}, doubt: "whether the node lets the tunnel's packets pass: the rules of " +
+				packet.Family.String() + " were not read in full",
+		}
 		return w
 	}
 	if local, known := p.net.Local(packet.Src); known && !local && packet.Src.Is4() {

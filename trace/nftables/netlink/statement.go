@@ -137,8 +137,8 @@ func (m *machine) lookUpIn(s *dumpSet, sreg uint64) (*syntax.Map, error) {
 	return &syntax.Map{Key: key, Data: data}, nil
 }
 
-// The attributes with the name of a set: of a look-up (enum nft_lookup_attributes), and of a reference to an object that
-// a map has (enum nft_objref_attributes).
+// The attributes with the name of a set: of a look-up (enum nft_lookup_attributes), and of a reference to an object
+// that a map has (enum nft_objref_attributes).
 const (
 	lookupSet = 1
 	objectSet = 4

@@ -34,13 +34,13 @@ func TestInHugePages(t *testing.T) {
 		}
 		return pages
 	}
+	want := asksForHugePages() && !rationed() && !short(size)
 	before := resident()
 	inHugePages(size)
 	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := asksForHugePages() && !rationed() && !short(size)
 	if got := regexp.MustCompile(`(?m)^VmFlags:.* hg\b`).Match(maps); got != want {
 		t.Errorf("the kernel gives huge pages: %v, want %v", got, want)
 	}

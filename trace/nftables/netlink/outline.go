@@ -240,7 +240,7 @@ func Apart(rules []byte, order binary.ByteOrder, f func(family, table string)) e
 // Lookups calls f with the name of each set that rules look something up in, as often as they do. The rules are the
 // kernel's answers to requests for them.
 func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set string)) error {
-	sets := map[string]int{"lookup": lookupSet, "objref": objectSet}
+	sets := map[string]int{"lookup": lookupSet, "objref": objectSet, "dynset": updatedSet}
 	return expressions(rules, order, func(m message, rule, outer *attrs) error {
 		set, ok := sets[outer.text(exprName)]
 		if !ok {

@@ -42,14 +42,19 @@ const (
 	listElements = 3
 )
 
+// mostElements is how many elements the sets of a dump may have: each takes ten times the memory of the smallest one in
+// the dump.
+const mostElements = 1_000_000
+
 // dump is a dump that is being read.
 type dump struct {
 	header *Header
 	order  binary.ByteOrder
 	sets   map[syntax.TableName]map[string]*dumpSet
 	// here is the set that the last elements were of, filled are all that have elements.
-	here   *dumpSet
-	filled []*dumpSet
+	here     *dumpSet
+	filled   []*dumpSet
+	elements int // of all of them
 
 	machine machine // of the rule that is being read
 	// jumps are jumps and gotos by chain: many rules have the same one.
@@ -184,13 +189,7 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 
 // fill reads the elements of a set. Those of one without a name are made into expressions where the rule is.
 func (d *dump) fill(s *dumpSet) error {
-	n := 0
-	for _, l := range s.lists {
-		for range eachAttr(l, d.order) {
-			n++
-		}
-	}
-	s.elements = make([]dumpElement, 0, n)
+	s.elements = make([]dumpElement, 0, s.count)
 	for _, l := range s.lists {
 		if err := d.readElements(s, l); err != nil {
 			return err
@@ -247,6 +246,12 @@ func (d *dump) newElements(family string, data []byte) error {
 	}
 	if s.lists == nil {
 		d.filled = append(d.filled, s)
+	}
+	for range eachAttr(a[listElements], d.order) {
+		s.count++
+		if d.elements++; d.elements > mostElements {
+			return fmt.Errorf("there are more than %d elements of sets", mostElements)
+		}
 	}
 	s.lists = append(s.lists, a[listElements])
 	return nil

@@ -52,6 +52,34 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// What is no element is counted as one before it is read, and takes no memory beyond the limit.
+func TestMoreElementsThanAreRead(t *testing.T) {
+	attr := func(kind uint16, value []byte) []byte {
+		out := binary.LittleEndian.AppendUint16(nil, uint16(attrHeader+len(value)))
+		out = append(binary.LittleEndian.AppendUint16(out, kind), value...)
+		return append(out, make([]byte, align(len(out))-len(out))...)
+	}
+	data := []byte("{\"version\":1,\"order\":\"little\"}\n")
+	message := func(kind uint16, attributes ...[]byte) {
+		body := append([]byte{2, 0, 0, 0}, slices.Concat(attributes...)...)
+		data = binary.LittleEndian.AppendUint32(data, uint32(messageHeader+len(body)))
+		data = append(binary.LittleEndian.AppendUint16(data, subsystem<<8|kind), make([]byte, 10)...)
+		data = append(data, body...)
+	}
+	message(msgNewTable, attr(tableName, []byte("t\x00")))
+	message(msgNewSet, attr(setTable, []byte("t\x00")), attr(setName, []byte("s\x00")),
+		attr(setKeyLen, []byte{0, 0, 0, 4}))
+	const atOnce = 16_000
+	list := bytes.Repeat(attr(1, nil), atOnce)
+	for range mostElements/atOnce + 1 {
+		message(msgNewElement, attr(listTable, []byte("t\x00")), attr(listSet, []byte("s\x00")), attr(listElements, list))
+	}
+	_, err := Read(data)
+	if want := "more than 1000000 elements"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %q", err, want)
+	}
+}
+
 // Values of the machine's own order are read in the order that the header says.
 func TestDumpOfABigEndianMachine(t *testing.T) {
 	d := &dump{order: binary.BigEndian, header: &Header{}}

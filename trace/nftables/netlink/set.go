@@ -66,6 +66,7 @@ type dumpSet struct {
 	dataLength           int
 	object               uint64   // of a map of objects, their kind
 	lists                [][]byte // its elements as they came, until they are read
+	count                int      // how many they are
 	elements             []dumpElement
 	declared             *syntax.Set // nil: it has no name of its own
 	notRead              bool        // its elements were not requested

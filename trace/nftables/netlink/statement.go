@@ -137,11 +137,12 @@ func (m *machine) lookUpIn(s *dumpSet, sreg uint64) (*syntax.Map, error) {
 	return &syntax.Map{Key: key, Data: data}, nil
 }
 
-// The attributes with the name of a set: of a look-up (enum nft_lookup_attributes), and of a reference to an object
-// that a map has (enum nft_objref_attributes).
+// The attributes with the name of a set: of a look-up (enum nft_lookup_attributes), of a reference to an object that a
+// map has (enum nft_objref_attributes), and of a rule that adds elements (enum nft_dynset_attributes).
 const (
-	lookupSet = 1
-	objectSet = 4
+	lookupSet  = 1
+	objectSet  = 4
+	updatedSet = 1
 )
 
 // natFlagNames are the flags of nat (include/uapi/linux/netfilter/nf_nat.h) that nft prints, by bit.
@@ -415,9 +416,9 @@ func wireObject(m *machine, a *attrs) error {
 
 // wireDynset puts an element into a set, or takes it out (nft_dynset.c).
 func wireDynset(m *machine, a *attrs) error {
-	const name, sign, key, data, timeout, expression, flags, expressions = 1, 3, 4, 5, 6, 7, 9, 10
+	const sign, key, data, timeout, expression, flags, expressions = 3, 4, 5, 6, 7, 9, 10
 	const inverted = 1 // NFT_DYNSET_F_INV
-	s := m.sets[a.text(name)]
+	s := m.sets[a.text(updatedSet)]
 	n := a.num(sign)
 	if s == nil || len(s.lengths) == 0 || n > 2 || a.num(flags)&inverted != 0 {
 		m.unknown("dynset")

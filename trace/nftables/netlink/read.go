@@ -249,7 +249,8 @@ func (d *dump) newElements(family string, data []byte) error {
 	}
 	for range eachAttr(a[listElements], d.order) {
 		s.count++
-		if d.elements++; d.elements > mostElements {
+		d.elements++
+		if d.elements > mostElements {
 			return fmt.Errorf("there are more than %d elements of sets", mostElements)
 		}
 	}

@@ -57,16 +57,17 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 			return nil, nil, err
 		}
 	}
-	inPart := map[[2]string]bool{}
+	unused := map[[3]string]bool{}
 	for i := range tables {
 		t := &tables[i]
 		if !t.InPart {
 			continue
 		}
 		t.Sets = slices.DeleteFunc(t.Sets, func(s nftnetlink.OutlineSet) bool {
-			return s.Anonymous && !used[[3]string{t.Family, t.Name, s.Name}]
+			name := [3]string{t.Family, t.Name, s.Name}
+			unused[name] = s.Anonymous && !used[name]
+			return unused[name]
 		})
-		inPart[[2]string{t.Family, t.Name}] = true
 		p := nftnetlink.Part{TableName: t.TableName, Chains: t.Chains}
 		for _, s := range t.Sets {
 			p.Sets = append(p.Sets, s.Name)
@@ -74,7 +75,7 @@ func rulesInPart(tables []nftnetlink.OutlineTable, answers []byte) (parts []nftn
 		parts = append(parts, p)
 	}
 	answers, err = nftnetlink.DropSets(answers, binary.NativeEndian, func(family, table, set string) bool {
-		return inPart[[2]string{family, table}] && !used[[3]string{family, table, set}]
+		return unused[[3]string{family, table, set}]
 	})
 	for _, part := range rules {
 		answers = append(answers, part...)

@@ -44,7 +44,7 @@ func (s *Session) liveFacts(ctx context.Context, node string, request Request) *
 		Session: s, pause: confirmPause, reads: confirmReads,
 		read: func(f *snapshot.Node, o *snapshot.Cluster) { files, objects = f, o },
 	}
-	r := c.judge(ctx, node, request)
+	r := c.judge(ctx, node, request, nil)
 	s.nodes.Release(node)
 	s.Progress.NodeDone(node)
 	if files == nil || r.Error != "" {

@@ -39,59 +39,42 @@ type confirmer struct {
 	// followings follow the connections on the nodes; nil: nobody does.
 	followings *followings
 
-	// there has nodes judged by their own helpers; nil: they are read.
-	there *there
-	// reading bounds how many nodes are read at once.
-	reading slots
-
 	lists objectLists
 }
 
-// judge reads and judges a node until nothing is wrong, or the same in two readings.
-func (c *confirmer) judge(ctx context.Context, node string, request Request) report.NodeReport {
+// sighting is what a node looked like once.
+type sighting struct {
+	*report.NodeReport
+
+	by    *snapshot.Cluster // the objects
+	files *snapshot.Node    // nil where they were not read
+}
+
+// judge reads and judges a node until nothing is wrong, or the same in two readings. What its helper says is wrong,
+// unless it is nil, takes the place of the first one.
+func (c *confirmer) judge(ctx context.Context, node string, request Request, said *heard) report.NodeReport {
 	before := c.Objects
 	var earlier *report.NodeReport
-	if c.there != nil {
-		got, by, final := c.there.judge(ctx, node)
-		if final {
+	if said != nil {
+		first, err := said.sighting(node)
+		if err != nil {
+			return notInspected(node, err)
+		}
+		if got := c.wrongAlone(ctx, node, request, first); got != nil {
 			return *got
 		}
-		if got != nil { // what the node says is wrong is read, and judged here, before anybody hears of it
-			before, earlier = by, got
-			if err := wait(ctx, c.pause); err != nil {
-				return notInspected(node, err)
-			}
-		}
+		before, earlier = first.by, first.NodeReport
 	}
-	if err := c.reading.take(ctx); err != nil {
-		return notInspected(node, err)
-	}
-	defer c.reading.release()
 	part := c.partOf(&request)
 	for read := 1; ; read++ {
 		if read > 1 {
 			c.Progress.Node(node, fmt.Sprintf("reading again (%d of %d)", read, c.reads))
 		}
-		files, err := c.readNode(ctx, node, part)
+		l, err := c.look(ctx, node, part, earlier, request)
 		if err != nil {
 			return notInspected(node, err)
 		}
-		list := c.lists.now
-		if earlier != nil { // what is wrong is told by objects that are certainly no older than the node's rules
-			list = c.lists.get
-		}
-		after, err := list(ctx, c.Session)
-		if err != nil {
-			return notInspected(node, err)
-		}
-		if earlier != nil {
-			after = c.withPods(ctx, after, append(judge.NodesOfMissingPods(earlier), node))
-		}
-		c.Progress.Node(node, "analysing")
-		got, err := c.inMemory(ctx, files, after, request)
-		if err != nil {
-			return notInspected(node, err)
-		}
+		got := l.NodeReport
 		if part != nil && got.Whole != "" {
 			klog.V(2).InfoS("The node is read whole", "node", node, "why", got.Whole)
 			part, read = nil, 0
@@ -99,32 +82,57 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request) rep
 		}
 		part = nil // what is wrong is confirmed by the whole
 		if c.read != nil {
-			c.read(files, after)
+			c.read(l.files, l.by)
 		}
-		changed := changes(before, after, request.Services)
-		before = after
+		changed := changes(before, l.by, request.Services)
+		before = l.by
 
 		pause := c.pause
-		switch right := nothingWrong(&got); {
+		switch right := nothingWrong(got); {
 		case right && (len(changed) == 0 || request.Services == nil):
 			// Of many Services some change all the time. A path that is right now needs no confirmation.
-			return got
+			return *got
 		case right:
 			pause /= 4
-		case earlier != nil && len(changed) == 0 && confirmed(earlier, &got):
-			return got
+		case earlier != nil && len(changed) == 0 && confirmed(earlier, got):
+			return *got
 		}
 		if read == c.reads {
-			if earlier != nil && !nothingWrong(&got) {
-				withdraw(earlier, &got, fmt.Sprintf("it was different at each of the %d readings", read))
+			if earlier != nil && !nothingWrong(got) {
+				withdraw(earlier, got, fmt.Sprintf("it was different at each of the %d readings", read))
 			}
-			return got
+			return *got
 		}
-		earlier = &got
+		earlier = got
 		if err := wait(ctx, pause); err != nil {
 			return notInspected(node, err)
 		}
 	}
+}
+
+// look reads a node, or a part of it, and the objects after that, and judges it. earlier is what was wrong before; nil:
+// this is the first look.
+func (c *confirmer) look(
+	ctx context.Context, node string, part []types.NamespacedName, earlier *report.NodeReport, request Request,
+) (*sighting, error) {
+	files, err := c.readNode(ctx, node, part)
+	if err != nil {
+		return nil, err
+	}
+	list := c.lists.now
+	if earlier != nil { // what is wrong is told by objects that are certainly no older than the node's rules
+		list = c.lists.get
+	}
+	objects, err := list(ctx, c.Session)
+	if err != nil {
+		return nil, err
+	}
+	if earlier != nil {
+		objects = c.withPods(ctx, objects, append(judge.NodesOfMissingPods(earlier), node))
+	}
+	c.Progress.Node(node, "analysing")
+	got, err := c.inMemory(ctx, files, objects, request)
+	return &sighting{&got, objects, files}, err
 }
 
 // fewServices is how many Services a part of a node is read for at most.

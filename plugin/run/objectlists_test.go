@@ -333,11 +333,12 @@ func TestWhatIsWrongIsConfirmedByAList(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.source = original{stalled{m, cluster.FromAPI(newWatchedAPI(), "")}, listed}
-		c := &confirmer{Session: s, pause: confirmPause, reads: confirmReads, reading: make(slots, 1)}
+		c := &confirmer{Session: s, pause: confirmPause, reads: confirmReads}
 		defer c.lists.close()
 		c.lists.watch(t.Context(), s.source.(cluster.Watcher), s.Objects)
 		synctest.Wait()
-		if got := c.judge(t.Context(), "worker-1", frontendOfShop("")); got.Verdict != report.Match || m.reads.Load() != 3 {
+		got := c.judge(t.Context(), "worker-1", frontendOfShop(""), nil)
+		if got.Verdict != report.Match || m.reads.Load() != 3 {
 			t.Errorf("%s after %d readings, want MATCH after 3", got.Verdict, m.reads.Load())
 		}
 	})

@@ -357,22 +357,34 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 		probes:  ProbingOf(t.Probes, t.Payload),
 		pause:   confirmPause,
 		reads:   confirmReads,
-		reading: make(slots, s.config.Parallel),
 	}
 	if w, ok := s.source.(cluster.Watcher); ok && len(t.Nodes) > FewNodes {
 		c.lists.watch(ctx, w, s.Objects)
 		defer c.lists.close()
 	}
-	reports := make([]report.NodeReport, len(t.Nodes))
-	atOnce := s.config.Parallel
-	if t.Everything && s.there != nil && len(t.Nodes) > FewNodes {
-		c.there = &there{Session: s, lists: &c.lists}
-		// While a node judges itself, nobody here does anything.
-		atOnce *= judgingThere
+	var helpers *there
+	if t.Everything && t.Probes == 0 && s.there != nil && len(t.Nodes) > FewNodes {
+		helpers = &there{Session: s, lists: &c.lists}
 	}
+	reports := make([]report.NodeReport, len(t.Nodes))
 	all := func() {
-		s.eachOf(t.Nodes, atOnce, func(i int, name string) {
-			reports[i] = c.judge(ctx, name, t.Request(name))
+		wrong, left := make([]*heard, len(t.Nodes)), make([]int, 0, len(t.Nodes))
+		for i := range t.Nodes {
+			left = append(left, i)
+		}
+		if helpers != nil {
+			wrong, left = helpers.judgeAll(ctx, t.Nodes, func(i int, got *report.NodeReport) { reports[i] = *got })
+			if len(left) > 0 && wait(ctx, c.pause) != nil {
+				return // nobody waits for reports any more
+			}
+		}
+		names := make([]string, len(left))
+		for k, i := range left {
+			names[k] = t.Nodes[i]
+		}
+		s.each(names, func(k int, name string) {
+			i := left[k]
+			reports[i] = c.judge(ctx, name, t.Request(name), wrong[i])
 			if t.Probes > 0 {
 				reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
 			}
@@ -382,8 +394,8 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 	if behind, err := c.lists.behind(ctx, s); behind || err != nil && ctx.Err() == nil {
 		s.Progress.Note("the API server was late to tell of changes: all nodes are judged again")
 		c.lists.close()
-		if c.there != nil {
-			c.there.outdated()
+		if helpers != nil {
+			helpers.outdated()
 		}
 		all()
 	}

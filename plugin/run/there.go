@@ -92,9 +92,48 @@ func (t *there) outdated() {
 	}
 }
 
-// judge has a node judged by its helper. final says that the report is the result: all is right, or nobody answers.
-// Else it is a first sighting of what is wrong, by objects of by, or nil where the node has to be read anyway.
-func (t *there) judge(ctx context.Context, node string) (got *report.NodeReport, by *snapshot.Cluster, final bool) {
+// heard is what a helper says is wrong on its node. It waits compressed: that of many nodes takes much memory.
+type heard struct {
+	report snapshot.Packed
+	by     *snapshot.Cluster
+}
+
+// sighting returns what was heard of a node.
+func (h *heard) sighting(node string) (*sighting, error) {
+	got, err := judgedReport(node, h.report)
+	if err != nil {
+		return nil, err
+	}
+	return &sighting{NodeReport: got, by: h.by}, nil
+}
+
+// judgeAll has nodes judged by their helpers, and calls result, concurrently, for those of which that is the result. left
+// are the others, and wrong is what their helpers say is wrong, nil of those that do not answer.
+func (t *there) judgeAll(
+	ctx context.Context, nodes []string, result func(i int, got *report.NodeReport),
+) (wrong []*heard, left []int) {
+	wrong = make([]*heard, len(nodes))
+	final := make([]bool, len(nodes))
+	// While a node judges itself, nobody here does anything.
+	t.eachOf(nodes, t.config.Parallel*judgingThere, func(i int, name string) {
+		var got *report.NodeReport
+		if got, wrong[i] = t.judge(ctx, name); got != nil {
+			result(i, got)
+			final[i] = true
+		}
+	})
+	for i := range nodes {
+		if !final[i] {
+			left = append(left, i)
+		}
+	}
+	return wrong, left
+}
+
+// judge has a node judged by its helper, and returns the report where that is the result: all is right, or nobody
+// answers. Else it returns what the helper says is wrong; nil where the node has to be read anyway.
+func (t *there) judge(ctx context.Context, node string) (*report.NodeReport, *heard) {
+	var by *snapshot.Cluster
 	files, err := t.there(ctx, node, func() (*wire.JudgeParams, error) {
 		o, err := t.objects(ctx)
 		if err != nil {
@@ -109,19 +148,21 @@ func (t *there) judge(ctx context.Context, node string) (got *report.NodeReport,
 	})
 	if lost, ok := errors.AsType[unreachableError](err); ok { // trying again would take as long again
 		r := notInspected(node, lost.error)
-		return &r, nil, true
+		return &r, nil
 	}
+	said := &heard{files[wire.JudgedFile], by}
+	var got *report.NodeReport
 	if err == nil && files != nil {
-		got, err = judgedReport(node, files[wire.JudgedFile])
+		got, err = judgedReport(node, said.report)
 	}
 	if err != nil {
 		klog.V(2).InfoS("The node was not judged by its helper", "node", node, "err", err) // reading it will tell why
 	}
 	if err != nil || got == nil {
-		return nil, nil, false
+		return nil, nil
 	}
 	if !acceptable(got) {
-		return got, by, false
+		return nil, said
 	}
 	delete(files, wire.JudgedFile)
 	if t.others != nil {
@@ -129,7 +170,7 @@ func (t *there) judge(ctx context.Context, node string) (got *report.NodeReport,
 		t.others.tell(judge.Owner{Node: node}, snapshot.NewPackedNode(node, files).Only(judge.PeerFiles...))
 		t.others.mu.Unlock()
 	}
-	return got, by, true
+	return got, nil
 }
 
 // maxJudged is how long the report of a helper may be, in bytes; a path has a thousand.

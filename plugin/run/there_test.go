@@ -234,8 +234,12 @@ func TestNodesThatJudgeThemselves(t *testing.T) {
 				return map[string]snapshot.Packed{wire.JudgedFile: snapshot.Pack([]byte(text(t, r)))}, nil
 			}
 			f := &confirmer{Session: s, pause: 1, reads: confirmReads}
-			f.there = &there{Session: s, lists: &f.lists}
-			got := f.judge(t.Context(), node, everything)
+			var got report.NodeReport
+			said, left := (&there{Session: s, lists: &f.lists}).judgeAll(t.Context(), []string{node},
+				func(_ int, r *report.NodeReport) { got = *r })
+			for _, i := range left {
+				got = f.judge(t.Context(), node, everything, said[i])
+			}
 			if got.Verdict != c.want || got.Error != c.error || m.reads.Load() != c.reads {
 				t.Errorf("%s %q after %d readings, want %s %q after %d", got.Verdict, got.Error, m.reads.Load(), c.want, c.error,
 					c.reads)

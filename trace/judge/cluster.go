@@ -145,6 +145,23 @@ func (c *Cluster) hasEndpoint(a netip.Addr) bool {
 	return has
 }
 
+// listedOn returns the node that endpoints with an address are on, of whatever Service; "" where none says so, or several
+// nodes are named.
+func (c *Cluster) listedOn(a netip.Addr) (node string) {
+	if on, _ := c.endpoints.Get(a); !on {
+		return ""
+	}
+	for name, here := range c.onNode {
+		if _, has := here[a]; has {
+			if node != "" {
+				return ""
+			}
+			node = name
+		}
+	}
+	return node
+}
+
 // noteEndpoint notes on which node an endpoint is.
 func (c *Cluster) noteEndpoint(s *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, a netip.Addr) {
 	here := c.onNode[*e.NodeName]

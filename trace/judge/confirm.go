@@ -26,6 +26,14 @@ func Confirmed(earlier, later *report.NodeReport) bool {
 // Right tells whether nothing is wrong in a node's report, so that nothing needs to be confirmed.
 func Right(r *report.NodeReport) bool { return len(wrongIn(r)) == 0 }
 
+// Alike tells whether two reports have the same paths in the same order, each with the same verdict, and wrong in the
+// same respects.
+func Alike(a, b *report.NodeReport) bool {
+	return slices.EqualFunc(a.Paths, b.Paths, func(x, y report.Path) bool {
+		return pathKey(&x) == pathKey(&y) && x.Verdict == y.Verdict && slices.Equal(severe(x.Findings), severe(y.Findings))
+	})
+}
+
 // AsksOthers tells whether the judgement of a node depends on what other nodes or pods say of their interfaces, and
 // they were not read.
 func AsksOthers(r *report.NodeReport) bool {

@@ -52,6 +52,9 @@ func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 			out.own = true
 		}
 	}
+	if out.node == "" { // one that was made by hand may be an endpoint of another Service, too
+		out.node = p.cluster.listedOn(a)
+	}
 	return out
 }
 

@@ -107,8 +107,8 @@ func (h *heard) sighting(node string) (*sighting, error) {
 	return &sighting{NodeReport: got, by: h.by}, nil
 }
 
-// judgeAll has nodes judged by their helpers, and calls result, concurrently, for those of which that is the result. left
-// are the others, and wrong is what their helpers say is wrong, nil of those that do not answer.
+// judgeAll has nodes judged by their helpers, and calls result, concurrently, for those of which that is the result.
+// left are the others, and wrong is what their helpers say is wrong, nil of those that do not answer.
 func (t *there) judgeAll(
 	ctx context.Context, nodes []string, result func(i int, got *report.NodeReport),
 ) (wrong []*heard, left []int) {

@@ -145,8 +145,8 @@ func (c *Cluster) hasEndpoint(a netip.Addr) bool {
 	return has
 }
 
-// listedOn returns the node that endpoints with an address are on, of whatever Service; "" where none says so, or several
-// nodes are named.
+// listedOn returns the node that endpoints with an address are on, of whatever Service; "" where none says so, or
+// several nodes are named.
 func (c *Cluster) listedOn(a netip.Addr) (node string) {
 	if on, _ := c.endpoints.Get(a); !on {
 		return ""

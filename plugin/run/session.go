@@ -367,28 +367,39 @@ func (s *Session) judgeLive(ctx context.Context, t Task) ([]report.NodeReport, *
 		helpers = &there{Session: s, lists: &c.lists}
 	}
 	reports := make([]report.NodeReport, len(t.Nodes))
+	read := func(i int, said *heard) {
+		name := t.Nodes[i]
+		reports[i] = c.judge(ctx, name, t.Request(name), said)
+		if t.Probes > 0 {
+			reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
+		}
+	}
 	all := func() {
-		wrong, left := make([]*heard, len(t.Nodes)), make([]int, 0, len(t.Nodes))
-		for i := range t.Nodes {
-			left = append(left, i)
+		if helpers == nil {
+			s.each(t.Nodes, func(i int, _ string) { read(i, nil) })
+			return
 		}
-		if helpers != nil {
-			wrong, left = helpers.judgeAll(ctx, t.Nodes, func(i int, got *report.NodeReport) { reports[i] = *got })
-			if len(left) > 0 && wait(ctx, c.pause) != nil {
-				return // nobody waits for reports any more
-			}
-		}
-		names := make([]string, len(left))
-		for k, i := range left {
-			names[k] = t.Nodes[i]
-		}
-		s.each(names, func(k int, name string) {
-			i := left[k]
-			reports[i] = c.judge(ctx, name, t.Request(name), wrong[i])
-			if t.Probes > 0 {
-				reports[i] = c.observe(ctx, name, t.Request(name), reports[i])
+		reading := make(slots, s.config.Parallel)
+		wrong := helpers.judgeAll(ctx, t.Nodes, func(i int, got *report.NodeReport) {
+			if got != nil {
+				reports[i] = *got
+			} else if err := reading.take(ctx); err != nil {
+				reports[i] = notInspected(t.Nodes[i], err)
+			} else {
+				defer reading.release()
+				read(i, nil)
 			}
 		})
+		var names []string
+		var at []int
+		for i, said := range wrong {
+			if said != nil {
+				names, at = append(names, t.Nodes[i]), append(at, i)
+			}
+		}
+		if len(names) > 0 && wait(ctx, c.pause) == nil {
+			s.each(names, func(k int, _ string) { read(at[k], wrong[at[k]]) })
+		}
 	}
 	all()
 	if behind, err := c.lists.behind(ctx, s); behind || err != nil && ctx.Err() == nil {

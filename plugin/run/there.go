@@ -107,27 +107,20 @@ func (h *heard) sighting(node string) (*sighting, error) {
 	return &sighting{NodeReport: got, by: h.by}, nil
 }
 
-// judgeAll has nodes judged by their helpers, and calls result, concurrently, for those of which that is the result.
-// left are the others, and wrong is what their helpers say is wrong, nil of those that do not answer.
+// judgeAll has nodes judged by their helpers, and calls result, concurrently, for those of which that is the result; and
+// with nil for those whose helpers do not judge, while these are still there. It returns what the others say is wrong.
 func (t *there) judgeAll(
 	ctx context.Context, nodes []string, result func(i int, got *report.NodeReport),
-) (wrong []*heard, left []int) {
+) (wrong []*heard) {
 	wrong = make([]*heard, len(nodes))
-	final := make([]bool, len(nodes))
 	// While a node judges itself, nobody here does anything.
 	t.eachOf(nodes, t.config.Parallel*judgingThere, func(i int, name string) {
-		var got *report.NodeReport
-		if got, wrong[i] = t.judge(ctx, name); got != nil {
+		got, said := t.judge(ctx, name)
+		if wrong[i] = said; said == nil {
 			result(i, got)
-			final[i] = true
 		}
 	})
-	for i := range nodes {
-		if !final[i] {
-			left = append(left, i)
-		}
-	}
-	return wrong, left
+	return wrong
 }
 
 // judge has a node judged by its helper, and returns the report where that is the result: all is right, or nobody
@@ -210,7 +203,7 @@ var knownCodes = sync.OnceValue(func() map[string]bool {
 // acceptable tells whether a report of a helper is taken as it is: nothing is wrong by it, nothing unknown, and its
 // counts are those of its paths. What it says beside that is information; what it would have a person do is left out.
 func acceptable(r *report.NodeReport) bool {
-	if r.Error != "" || r.Mode == nil || !nothingWrong(r) || judge.AsksOthers(r) ||
+	if r.Error != "" || r.Mode == nil || !nothingWrong(r) || len(r.Asks) > 0 ||
 		r.Verdict != report.Match && r.Verdict != report.ByDesign {
 		return false
 	}

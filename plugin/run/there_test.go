@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
@@ -235,15 +236,75 @@ func TestNodesThatJudgeThemselves(t *testing.T) {
 			}
 			f := &confirmer{Session: s, pause: 1, reads: confirmReads}
 			var got report.NodeReport
-			said, left := (&there{Session: s, lists: &f.lists}).judgeAll(t.Context(), []string{node},
-				func(_ int, r *report.NodeReport) { got = *r })
-			for _, i := range left {
-				got = f.judge(t.Context(), node, everything, said[i])
+			said := (&there{Session: s, lists: &f.lists}).judgeAll(t.Context(), []string{node},
+				func(_ int, r *report.NodeReport) {
+					if r == nil {
+						got = f.judge(t.Context(), node, everything, nil)
+					} else {
+						got = *r
+					}
+				})
+			if said[0] != nil {
+				got = f.judge(t.Context(), node, everything, said[0])
 			}
 			if got.Verdict != c.want || got.Error != c.error || m.reads.Load() != c.reads {
 				t.Errorf("%s %q after %d readings, want %s %q after %d", got.Verdict, got.Error, m.reads.Load(), c.want, c.error,
 					c.reads)
 			}
 		})
+	}
+}
+
+// releasing counts how often nodes are released, and which were read after that.
+type releasing struct {
+	*moving
+	mu       sync.Mutex
+	released map[string]int
+	late     int
+}
+
+func (r *releasing) Read(ctx context.Context, node string, files []string) (*snapshot.Node, error) {
+	r.mu.Lock()
+	if r.released[node] > 0 {
+		r.late++
+	}
+	r.mu.Unlock()
+	n, err := r.moving.Read(ctx, "worker-1", files)
+	if n != nil {
+		n.Name = node
+	}
+	return n, err
+}
+
+func (r *releasing) Release(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.released[node]++
+}
+
+// TestAPodThatDoesNotJudgeIsMadeOnce: a helper that does not judge its node, as a pod of the run's own, is not given up
+// before the node is read by it.
+func TestAPodThatDoesNotJudgeIsMadeOnce(t *testing.T) {
+	m := newMoving(t, []state{{}})
+	r := &releasing{moving: m, released: map[string]int{}}
+	s := m.session()
+	s.nodes = r
+	s.there = func(
+		context.Context, string, func() (*wire.JudgeParams, error),
+	) (map[string]snapshot.Packed, error) {
+		return nil, nil
+	}
+	nodes := []string{"worker-1", "worker-2", "worker-3", "worker-4"}
+	s.judgeLive(t.Context(), Task{Nodes: nodes, Request: frontendOfShop, Everything: true})
+	for _, name := range nodes {
+		if r.released[name] != 1 {
+			t.Errorf("%s was released %d times", name, r.released[name])
+		}
+	}
+	if int(m.reads.Load()) < len(nodes) {
+		t.Errorf("%d readings", m.reads.Load())
+	}
+	if r.late > 0 {
+		t.Errorf("%d readings after the release", r.late)
 	}
 }

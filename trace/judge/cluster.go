@@ -145,21 +145,19 @@ func (c *Cluster) hasEndpoint(a netip.Addr) bool {
 	return has
 }
 
-// listedOn returns the node that endpoints with an address are on, of whatever Service; "" where none says so, or
-// several nodes are named.
-func (c *Cluster) listedOn(a netip.Addr) (node string) {
-	if on, _ := c.endpoints.Get(a); !on {
+// listedOn returns the node that some endpoint with an address is on, of whatever Service, if the address is in the pod
+// network of that node; "" where none is, and of addresses of Nodes: by a slice that anybody may write nobody is told to
+// take an address away that is of something else.
+func (c *Cluster) listedOn(a netip.Addr) string {
+	if on, _ := c.endpoints.Get(a); !on || len(c.nodesAt[a]) > 0 {
 		return ""
 	}
-	for name, here := range c.onNode {
-		if _, has := here[a]; has {
-			if node != "" {
-				return ""
-			}
-			node = name
+	for _, x := range c.podNets.of(a) {
+		if _, has := c.onNode[x.node.Name][a]; has {
+			return x.node.Name
 		}
 	}
-	return node
+	return ""
 }
 
 // noteEndpoint notes on which node an endpoint is.

@@ -41,18 +41,19 @@ type placement struct {
 // often the pods of one node alone are, has its own address where no Node has that.
 func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 	out.own = p.cluster.podNames[a] != ""
+	listed := false
 	for i := range p.want.Endpoints {
 		e := &p.want.Endpoints[i]
 		if e.Address.Addr() != a {
 			continue
 		}
-		out.node = e.Node
+		listed, out.node = true, e.Node
 		if p.cluster.podsByName[e.Pod] == nil && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == "" &&
 			slices.ContainsFunc(p.cluster.Nodes, func(o *corev1.Node) bool { return o.Name == e.Node }) {
 			out.own = true
 		}
 	}
-	if out.node == "" { // one that was made by hand may be an endpoint of another Service, too
+	if listed && out.node == "" { // one that was made by hand may be an endpoint of another Service, too
 		out.node = p.cluster.listedOn(a)
 	}
 	return out

@@ -146,8 +146,8 @@ func (c *Cluster) hasEndpoint(a netip.Addr) bool {
 }
 
 // listedOn returns the node that some endpoint with an address is on, of whatever Service, if the address is in the pod
-// network of that node; "" where none is, and of addresses of Nodes: by a slice that anybody may write nobody is told to
-// take an address away that is of something else.
+// network of that node; "" where none is, and of addresses of Nodes. By a slice that anybody may write nobody is told
+// to take an address away that belongs to something else.
 func (c *Cluster) listedOn(a netip.Addr) string {
 	if on, _ := c.endpoints.Get(a); !on || len(c.nodesAt[a]) > 0 {
 		return ""

@@ -107,7 +107,7 @@ func (h *heard) sighting(node string) (*sighting, error) {
 	return &sighting{NodeReport: got, by: h.by}, nil
 }
 
-// judgeAll has nodes judged by their helpers, and calls result, concurrently, for those of which that is the result, and
+// judgeAll has nodes judged by their helpers. It calls result, concurrently, for those of which that is the result, and
 // with nil for those whose helpers do not judge, while these are there. It returns what the others say is wrong.
 func (t *there) judgeAll(
 	ctx context.Context, nodes []string, result func(i int, got *report.NodeReport),

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
@@ -44,12 +43,8 @@ func newFaulty(t *testing.T, file string) *faulty {
 	}
 	objects, n := snap.Node(t, filepath.Join(filepath.Dir(file), "healthy"), f.Node)
 	files := snap.Files(t, n)
-	for path, hunks := range f.Changes {
-		if name, ok := strings.CutPrefix(path, "nodes/"+f.Node+"/"); ok {
-			if files[name], err = faultdata.Apply(files[name], hunks); err != nil {
-				t.Fatal(err)
-			}
-		}
+	if err := f.MakeOnNode(files); err != nil {
+		t.Fatal(err)
 	}
 	if files[snapshot.UnreadFile] == nil { // by it a helper says that what it has not sent is not there
 		files[snapshot.UnreadFile] = snapshot.EncodeUnread(nil)

@@ -173,16 +173,8 @@ func (c *capture) broken(t testing.TB, f *faultdata.Fault) *capture {
 	t.Helper()
 	out := *c
 	out.files = maps.Clone(c.files)
-	for path, hunks := range f.Changes {
-		name, ok := strings.CutPrefix(path, "nodes/"+f.Node+"/")
-		if !ok {
-			continue
-		}
-		data, err := faultdata.Apply(c.files[name], hunks)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.files[name] = data
+	if err := f.MakeOnNode(out.files); err != nil {
+		t.Fatal(err)
 	}
 	return &out
 }

@@ -116,6 +116,22 @@ func Read(file string) (*Fault, error) {
 	return f, nil
 }
 
+// MakeOnNode makes the fault in the files of its node, by name; what else it changes is left alone.
+func (f *Fault) MakeOnNode(files map[string][]byte) error {
+	for path, hunks := range f.Changes {
+		name, ok := strings.CutPrefix(path, "nodes/"+f.Node+"/")
+		if !ok {
+			continue
+		}
+		faulty, err := Apply(files[name], hunks)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %w", f.What, path, err)
+		}
+		files[name] = faulty
+	}
+	return nil
+}
+
 // Make makes the fault in a folder that holds the healthy snapshot.
 func (f *Fault) Make(dir string) error {
 	for path, hunks := range f.Changes {

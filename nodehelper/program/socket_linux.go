@@ -5,6 +5,7 @@ package program
 import (
 	"encoding/binary"
 	"net/netip"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -150,4 +151,18 @@ func readyNow(epoll int, events []unix.EpollEvent) int {
 		return 0 // interrupted
 	}
 	return int(n)
+}
+
+// waitFor returns how many events there are once there are some, or the time is over; zero: whenever that is. Here the
+// scheduler is told, as it takes long.
+func waitFor(epoll int, events []unix.EpollEvent, until time.Time) int {
+	ms := -1
+	if !until.IsZero() {
+		ms = int(max(0, time.Until(until)+time.Millisecond-1) / time.Millisecond)
+	}
+	n, err := unix.EpollWait(epoll, events, ms)
+	if err != nil {
+		return 0 // interrupted
+	}
+	return n
 }

@@ -45,8 +45,8 @@ type Network struct {
 	wireguards  map[string]*WireGuard      // by interface; nil where they were not collected
 
 	limits bool         // some route has a largest packet or segment of its own
-	nodes  []netip.Addr // the Node object's own addresses, sorted
-	others *AddrMap     // addresses of others, by the API; nil for none
+	nodes  *AddrMap // the Node object's own addresses; nil for none
+	others *AddrMap // addresses of others, by the API; nil for none
 	fam    [2]family
 }
 
@@ -138,7 +138,7 @@ func (n *Network) Local(a netip.Addr) (local, known bool) {
 			return !cast, true
 		}
 	}
-	if _, ok := slices.BinarySearchFunc(n.nodes, a, netip.Addr.Compare); ok {
+	if own, _ := n.nodes.Get(a); own {
 		return true, true
 	}
 	if f.addrsKnown {

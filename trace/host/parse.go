@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -40,13 +39,12 @@ type Files struct {
 // and not changed; nil for none.
 func (n *Network) WithAPI(own []netip.Addr, others *AddrMap) *Network {
 	out := *n
-	out.nodes, out.others = make([]netip.Addr, 0, len(own)), others
+	out.nodes, out.others = NewAddrMap(len(own)), others
 	for _, a := range own {
 		if a.IsValid() {
-			out.nodes = append(out.nodes, a.Unmap().WithZone(""))
+			out.nodes.Set(a.Unmap().WithZone(""), true)
 		}
 	}
-	slices.SortFunc(out.nodes, netip.Addr.Compare)
 	return &out
 }
 

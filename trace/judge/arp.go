@@ -38,11 +38,11 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 	}
 	known := map[hop]bool{}
 	for i := range len(p.res.Outcomes) {
-		last := p.res.Outcomes[i]
-		end := &last
-		if end.End != netfilter.Sent || !end.Packet.DNAT {
+		if end := &p.res.Outcomes[i]; end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
+		last := p.res.Outcomes[i]
+		end := &last
 		named := func() { // the text is made for few
 			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
 				is.endpoints = append(is.endpoints, to)
@@ -104,11 +104,14 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 
 // betweenPods is silentToARP for an endpoint that asks for the client on the same bridge.
 func (p *pathCase) betweenPods(is issue) []issue {
+	if p.verdict == report.Mismatch {
+		return nil
+	}
 	for i := range p.res.Outcomes {
-		end := p.res.Outcomes[i]
-		if end.End != netfilter.Sent || !end.Packet.DNAT || p.verdict == report.Mismatch {
+		if end := &p.res.Outcomes[i]; end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
+		end := p.res.Outcomes[i]
 		rule := p.between(&end)
 		if rule.Chain == nil {
 			continue

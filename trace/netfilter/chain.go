@@ -126,7 +126,9 @@ func (w *Walker) resume(f *frame) (at int, ok bool) {
 	}
 	last := len(f.live) - 1
 	at, f.cur = f.live[first].at, f.live[first].b
-	f.live[first] = f.live[last]
+	if first < last { // a branch is large
+		f.live[first] = f.live[last]
+	}
 	f.live = f.live[:last]
 	w.held--
 	return at, true
@@ -170,10 +172,10 @@ func (w *Walker) rule(h Hook, c *Chain, at, depth int) bool {
 				return true
 			}
 			if eff.P < 1 {
-				rest := *cur
-				rest.p *= 1 - eff.P
-				w.park(f, after(c, at, &rest.pkt), &rest)
-				cur.p *= eff.P
+				p := cur.p
+				cur.p = p * (1 - eff.P)
+				w.park(f, after(c, at, &cur.pkt), cur)
+				cur.p = p * eff.P
 			}
 		case Unknown:
 			yes, no := w.fork(*cur, r, Uncertain{Where: here, What: r.Text, Why: eff.Why})

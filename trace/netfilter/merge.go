@@ -129,7 +129,8 @@ func (w *Walker) mergeBy(bs []branch, exact bool, joined func(a, b *branch) bool
 		w.ctx.Work += len(bs) * len(bs) / 2 / costOfComparing
 		for i := 0; i < len(bs); i++ {
 			for j := len(bs) - 1; j > i; j-- {
-				if joined(&bs[i], &bs[j]) {
+				// Most differ in where they go.
+				if bs[i].pkt.Dst == bs[j].pkt.Dst && joined(&bs[i], &bs[j]) {
 					bs = slices.Delete(bs, j, j+1)
 					again = true
 				}

@@ -141,12 +141,8 @@ func openSnapshot(ctx context.Context, c run.Config) (*run.Session, error) {
 
 // concludeDiff prints a Diff and makes its exit code.
 func concludeDiff(env *environment, p *print.Printer, d *report.Diff) error {
-	for i := range d.Nodes {
-		for _, n := range []*report.ComparedNode{&d.Nodes[i].Before, &d.Nodes[i].After} {
-			if n.Error != "" {
-				env.errOut.Sentence("error: node %s was not inspected: %s", n.Node, safetext.Line(n.Error, maxError))
-			}
-		}
+	for _, line := range print.UninspectedIn(d) {
+		env.errOut.Sentence("error: %s", safetext.Line(line, maxError))
 	}
 	if err := p.Diff(env.out, d, print.View{Style: env.style(p)}); err != nil {
 		return run.Usagef("%w", err)

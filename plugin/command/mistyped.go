@@ -26,8 +26,8 @@ func flagError(c *cobra.Command, args []string, err error) error {
 	see := fmt.Sprintf(" (see %s --help)", c.CommandPath())
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		flag := missing.GetSpecifiedName()
-		if flag == "snapshot" {
-			return run.Usagef("%w: %s reads a cluster%s", err, c.Name(), see)
+		if why := withoutSnapshot[c.Name()]; flag == "snapshot" && why != "" {
+			return run.Usagef("%w: %s%s", err, why, see)
 		}
 		if meant := otherFlag(c, flag); meant != "" {
 			return run.Usagef("%w: %s%s", err, meant, see)
@@ -40,6 +40,13 @@ func flagError(c *cobra.Command, args []string, err error) error {
 		}
 	}
 	return run.Usagef("%w%s", err, see)
+}
+
+// withoutSnapshot says of commands without --snapshot, of which one would expect it, why they have none.
+var withoutSnapshot = map[string]string{
+	"diff":    "its two snapshots are arguments: " + name + " diff BEFORE AFTER",
+	"program": "program changes the rules of a cluster's node",
+	"status":  "status reads what the agents of a cluster publish",
 }
 
 // values says what flags of a type take.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/maruel/natural"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -50,7 +51,7 @@ func (t *text) diffNames(d *report.Diff) {
 			names = append(names, d.Nodes[i].After.Node)
 		}
 	}
-	slices.Sort(names)
+	slices.SortFunc(names, natural.Compare)
 	for _, n := range names {
 		t.Linef("node/%s", n)
 	}
@@ -84,6 +85,13 @@ func (t *text) diff(d *report.Diff) {
 			t.say(plain, "Only", only.in+": "+some(only.nodes, diffNodes), true)
 		}
 	}
+	if d.Compares != report.ComparesNodes {
+		if lost := slices.Concat(failedOn(d, beforeOf), failedOn(d, afterOf)); len(lost) > 0 {
+			t.Blank()
+		}
+		t.lostFor(failedOn(d, beforeOf), "NOT INSPECTED before")
+		t.lostFor(failedOn(d, afterOf), "NOT INSPECTED after")
+	}
 	for i := range d.Nodes {
 		if i >= diffNodes && !t.wide {
 			t.Linef("… and %s", andMore(len(d.Nodes)-i, "more node"))
@@ -94,6 +102,10 @@ func (t *text) diff(d *report.Diff) {
 	if len(d.Objects) > 0 {
 		t.Blank()
 		t.changes("API", d.Objects, d.ObjectsLeft)
+	}
+	if len(d.NotCompared) > 0 {
+		t.Blank()
+		t.notCompared(d.NotCompared)
 	}
 	t.Blank()
 	t.diffConclusion(d)
@@ -113,13 +125,19 @@ func (t *text) side(label string, s *report.Source) {
 
 // nodeDiff writes what differs on a node. Of several nodes those without a difference are left out.
 func (t *text) nodeDiff(n *report.NodeDiff, d *report.Diff) {
-	empty := len(n.Paths)+len(n.Findings)+len(n.Changes)+len(n.NotCompared) == 0 && n.Before.Error+n.After.Error == ""
-	if empty && len(d.Nodes) > 1 && !t.wide {
+	nodes, failed := d.Compares == report.ComparesNodes, n.Before.Error+n.After.Error != ""
+	empty := len(n.Paths)+len(n.Findings)+len(n.Changes)+len(n.NotCompared) == 0
+	if !nodes && failed || empty && len(d.Nodes) > 1 && !t.wide {
 		return
 	}
-	if d.Compares == report.ComparesNodes {
+	if nodes {
 		t.say(plain, "Good", n.Before.Node+apart+aboutNode(&n.Before), true)
 		t.say(plain, "Bad", n.After.Node+apart+aboutNode(&n.After), true)
+		if n.Before.Verdict.NeedsAttention() && n.Before.Error == "" && d.Service != nil {
+			t.say(yellow, "Note", n.Before.Node+" is "+string(n.Before.Verdict)+" itself, and what is wrong on both nodes is "+
+				"not listed. To see it: kubectl svcproxy trace "+d.Service.Name+" -n "+d.Service.Namespace+" --node "+
+				n.Before.Node, true)
+		}
 	} else {
 		t.Blank()
 		about := aboutNode(&n.Before)
@@ -170,7 +188,11 @@ func (t *text) nodeDiff(n *report.NodeDiff, d *report.Diff) {
 		}
 		t.Linef("Always differ between nodes (addresses, pod CIDRs, endpoints): %s", strings.Join(words, ", "))
 	}
-	for _, x := range n.NotCompared {
+	t.notCompared(n.NotCompared)
+}
+
+func (t *text) notCompared(list []report.NotCompared) {
+	for _, x := range list {
 		t.Linef("Not compared: %s (%s)", x.Part, x.Why)
 	}
 }
@@ -391,6 +413,9 @@ func (t *text) diffConclusion(d *report.Diff) {
 		if s.Repaired > 0 {
 			how = append(how, fmt.Sprintf("%d repaired", s.Repaired))
 		}
+		if s.Known > 0 {
+			how = append(how, fmt.Sprintf("%d now known", s.Known))
+		}
 		if s.Unclear > 0 {
 			how = append(how, fmt.Sprintf("%d no longer known", s.Unclear))
 		}
@@ -413,7 +438,7 @@ func (t *text) diffConclusion(d *report.Diff) {
 			parts = append(parts, pluralOf(x.n, x.what))
 		}
 	}
-	left := 0
+	left := len(d.NotCompared)
 	for i := range d.Nodes {
 		left += len(d.Nodes[i].NotCompared)
 	}
@@ -426,9 +451,17 @@ func (t *text) diffConclusion(d *report.Diff) {
 	case len(parts) > 0:
 		rest = nothingOf(d) + "; " + rest
 	default:
-		rest = "nothing that is compared differs on " + plaintext.Plural(s.Nodes, "node")
+		rest = "nothing that is compared differs " + between(d)
 	}
 	t.lastLine(color, word, rest)
+}
+
+// between says where two sides were compared.
+func between(d *report.Diff) string {
+	if d.Compares == report.ComparesNodes && len(d.Nodes) == 1 {
+		return "between " + d.Nodes[0].Before.Node + " and " + d.Nodes[0].After.Node
+	}
+	return "on " + plaintext.Plural(d.Summary.Nodes, "node")
 }
 
 // nothingOf says that nothing of what decides about connections differs, as far as it was compared.

@@ -117,8 +117,10 @@ func TestDiffConclusion(t *testing.T) {
 				"1 difference of API objects",
 		},
 		{
-			report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 4, Broke: 2, Repaired: 1, Unclear: 1}},
-			"DIFFERENT: 4 paths (2 broke, 1 repaired, 1 no longer known)",
+			report.Diff{Summary: report.DiffSummary{
+				Nodes: 1, Paths: 5, VerdictChanges: report.VerdictChanges{Broke: 2, Repaired: 1, Known: 1, Unclear: 1},
+			}},
+			"DIFFERENT: 5 paths (2 broke, 1 repaired, 1 now known, 1 no longer known)",
 		},
 		{
 			report.Diff{
@@ -177,7 +179,9 @@ func TestDiffConclusionFitsTheTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &report.Diff{Summary: report.DiffSummary{Nodes: 1, Paths: 3, Repaired: 1, Rules: 4, Others: 1}}
+	d := &report.Diff{Summary: report.DiffSummary{
+		Nodes: 1, Paths: 3, VerdictChanges: report.VerdictChanges{Repaired: 1}, Rules: 4, Others: 1,
+	}}
 	var b bytes.Buffer
 	if err := p.Diff(streamTo(&b), d, View{Style: terminal.Style{Width: 60}}); err != nil {
 		t.Fatal(err)

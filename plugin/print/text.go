@@ -419,9 +419,20 @@ func (t *text) conclusion() (verdict, rest string) {
 	return verdict, rest
 }
 
+// nodesText names the nodes that were inspected, or counts them; where none was, all of them.
 func (t *text) nodesText() string {
-	if len(t.report.Nodes) == 1 {
-		return t.report.Nodes[0].Node
+	var all, inspected []string
+	for i := range t.report.Nodes {
+		n := &t.report.Nodes[i]
+		if all = append(all, n.Node); n.Error == "" {
+			inspected = append(inspected, n.Node)
+		}
 	}
-	return plaintext.Plural(len(t.report.Nodes), "node")
+	if len(inspected) == 0 {
+		inspected = all
+	}
+	if len(inspected) == 1 {
+		return inspected[0]
+	}
+	return plaintext.Plural(len(inspected), "node")
 }

@@ -4,6 +4,7 @@ package print
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
@@ -17,6 +18,31 @@ func Uninspected(r *report.Report) []string {
 		nodes[i] = &r.Nodes[i]
 	}
 	return uninspected(nodes, "was", "were", "not inspected")
+}
+
+// UninspectedIn says which nodes of a Diff could not be inspected, on which side, and why.
+func UninspectedIn(d *report.Diff) []string {
+	if d.Compares == report.ComparesNodes {
+		return uninspected(slices.Concat(failedOn(d, beforeOf), failedOn(d, afterOf)), "was", "were", "not inspected")
+	}
+	return slices.Concat(
+		uninspected(failedOn(d, beforeOf), "was", "were", "not inspected in the snapshot before"),
+		uninspected(failedOn(d, afterOf), "was", "were", "not inspected in the snapshot after"),
+	)
+}
+
+func beforeOf(n *report.NodeDiff) *report.ComparedNode { return &n.Before }
+
+func afterOf(n *report.NodeDiff) *report.ComparedNode { return &n.After }
+
+// failedOn are the nodes that could not be inspected on one side of a Diff.
+func failedOn(d *report.Diff, side func(*report.NodeDiff) *report.ComparedNode) (out []*report.NodeReport) {
+	for i := range d.Nodes {
+		if n := side(&d.Nodes[i]); n.Error != "" {
+			out = append(out, &report.NodeReport{Node: n.Node, Error: n.Error})
+		}
+	}
+	return out
 }
 
 // uninspected is Uninspected in the words of a command.

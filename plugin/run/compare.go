@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/maruel/natural"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/compare"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -123,7 +125,7 @@ func CompareCaptures(ctx context.Context, before, after *Session, request Reques
 		}
 		d.Nodes = append(d.Nodes, compare.Captures(facts[0], facts[1]))
 	}
-	d.Objects, d.ObjectsLeft = compare.Objects(before.Objects, after.Objects)
+	d.Objects, d.ObjectsLeft, d.NotCompared = compare.Objects(before.Objects, after.Objects)
 	CountDiff(d)
 	return d, nil
 }
@@ -133,7 +135,7 @@ func CountDiff(d *report.Diff) { compare.Count(d) }
 
 // chosenNodes are the nodes of two snapshots that a person has chosen, or all that one of them has.
 func chosenNodes(before, after *Session, all []string) ([]string, error) {
-	slices.Sort(all)
+	slices.SortFunc(all, natural.Compare)
 	all = slices.Compact(all)
 	if len(all) == 0 {
 		return nil, before.noNodes()

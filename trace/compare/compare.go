@@ -19,9 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Bounds of a comparison: nodes are written by others.
@@ -107,100 +105,6 @@ func (f *Facts) compared() report.ComparedNode {
 	return out
 }
 
-// notCompared notes a part that was not read on one side, or on both with a reason.
-func (c *comparison) notCompared(part string) {
-	names := []string{part}
-	switch part {
-	case PartRoutes, PartRoutingRules:
-		names = []string{"IPv4 " + part, "IPv6 " + part}
-	case PartSets:
-		names = []string{part, "ipsets"}
-	case PartRules:
-		names = slices.Concat(names, besideRules)
-	case PartListeners:
-		names = []string{part, snapshot.PacketFile}
-	}
-	for _, name := range names {
-		var why []string
-		for _, f := range []*Facts{c.a, c.b} {
-			reason, unread := f.unread[name]
-			_, other := c.b.unread[name]
-			if f == c.b {
-				_, other = c.a.unread[name]
-			}
-			side := c.side(f)
-			switch {
-			case unread && reason != "":
-				why = append(why, side+": "+cut(reason))
-			case unread && !other:
-				why = append(why, side+": not collected")
-			}
-		}
-		if len(why) > 0 {
-			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{
-				Part: c.in + name, Why: strings.Join(why, "; "),
-			})
-		}
-	}
-}
-
-// skip tells whether a place cannot be compared, since one side has not read it.
-func (c *comparison) skip(p place, l *list, inA, inB bool) bool {
-	for i, f := range []*Facts{c.a, c.b} {
-		if i == 0 && inA || i == 1 && inB {
-			continue
-		}
-		switch {
-		case p.part == PartRules || p.part == PartSets && p.table != tableIPSet:
-			if !f.tables[l.kind] {
-				c.noTable(f, p.part, l.kind)
-				return true
-			}
-		case p.part == PartSets:
-			if _, unread := f.unread["ipsets"]; unread {
-				return true
-			}
-		case p.part == PartRoutes || p.part == PartRoutingRules:
-			family, _, _ := strings.Cut(p.name, " ")
-			if _, unread := f.unread[family+" "+p.part]; unread {
-				return true
-			}
-		default:
-			if _, unread := f.unread[p.part]; unread {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// side names one of the two.
-func (c *comparison) side(f *Facts) string {
-	switch {
-	case c.focus != nil:
-		return f.node
-	case f == c.b:
-		return "after"
-	}
-	return "before"
-}
-
-// noTable notes that the tables of a backend were not read on one side, once.
-func (c *comparison) noTable(f *Facts, part string, kind tableKind) {
-	side := c.side(f)
-	what := string(kind.backend)
-	if kind.backend == netfilter.BackendNFT || kind.backend == netfilter.BackendLegacy {
-		what = "iptables-" + what
-	}
-	if kind.family != 0 {
-		what = kind.family.String() + " " + what
-	}
-	n := report.NotCompared{Part: c.in + part, Why: fmt.Sprintf("%s: %s not collected", side, what)}
-	if !slices.Contains(c.out.NotCompared, n) {
-		c.out.NotCompared = append(c.out.NotCompared, n)
-	}
-}
-
 // partLists compares the lists of a part.
 func (c *comparison) partLists(part string) {
 	left, right := c.listsOf(part, c.a, c.b), c.listsOf(part, c.b, c.a)
@@ -210,7 +114,7 @@ func (c *comparison) partLists(part string) {
 		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.name, b.name))
 	})
 	for _, p := range order {
-		if c.skip(p, places[p], left[p] != nil, right[p] != nil) {
+		if c.skip(p, left[p], right[p]) {
 			continue
 		}
 		if a, b := c.pick(p, left[p]), c.pick(p, right[p]); a != nil || b != nil {
@@ -371,15 +275,16 @@ func (c *comparison) whole(p place, l *list, change string) {
 
 // partValues compares what has one value.
 func (c *comparison) partValues(part string) {
+	if c.apart(part) {
+		return
+	}
 	left, right := c.valuesOf(part, c.a, c.b), c.valuesOf(part, c.b, c.a)
 	names := maps.Clone(left)
 	maps.Copy(names, right)
-	_, unreadA := c.a.unread[part]
-	_, unreadB := c.b.unread[part]
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		a, inA := left[name]
 		b, inB := right[name]
-		if a == b || !inA && unreadA || !inB && unreadB {
+		if a == b {
 			continue
 		}
 		if part == PartSettings && (!inA || !inB) {
@@ -388,17 +293,13 @@ func (c *comparison) partValues(part string) {
 		if part == PartNeighbours && (!inA || !inB) && !notable(a+b) {
 			continue // the kernel forgets those that it does not need, and asks again
 		}
-		if part == PartConfiguration && (!inA || !inB) && strings.HasPrefix(name, kubeProxys) {
+		if (part == PartConfiguration || part == PartVersions) && (!inA || !inB) && !c.countsAlone(name) {
 			continue // known on one side alone
 		}
-		if x, y := c.a.inferred[name], c.b.inferred[name]; x != y {
-			side := c.side(c.a)
-			if y {
-				side = c.side(c.b)
-			}
-			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{
-				Part: c.in + part, Why: cut(side + ": " + name + " is inferred from the rules"),
-			})
+		if x, y := c.a.sources[name], c.b.sources[name]; x != y && inA && inB {
+			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{Part: c.in + part, Why: cut(fmt.Sprintf(
+				"%s: %s is from %s; %s: from %s", c.side(c.a), name, x, c.side(c.b), y,
+			))})
 			continue
 		}
 		if c.focus != nil && c.mustDiffer(part, name, a, b, inA && inB) {
@@ -451,48 +352,4 @@ func cut(s string) string {
 		at--
 	}
 	return s[:at] + "…"
-}
-
-// Count counts the differences of the nodes and objects of a Diff.
-func Count(d *report.Diff) {
-	s := report.DiffSummary{Objects: len(d.Objects) + d.ObjectsLeft}
-	for i := range d.Nodes {
-		n := &d.Nodes[i]
-		if n.Before.Error != "" || n.After.Error != "" {
-			s.NotJudged++
-			continue
-		}
-		s.Nodes++
-		s.Paths += len(n.Paths) + n.PathsLeft
-		for k := range n.Paths {
-			p := &n.Paths[k]
-			if p.Before == nil || p.After == nil {
-				continue
-			}
-			switch before, after := p.Before.Verdict, p.After.Verdict; {
-			case after == report.Unknown:
-				if before != report.Unknown {
-					s.Unclear++
-				}
-			case before.NeedsAttention() && !after.NeedsAttention():
-				s.Repaired++
-			case !before.NeedsAttention() && after.NeedsAttention():
-				s.Broke++
-			}
-		}
-		count := func(part string, n int) {
-			if report.IsRules(part) {
-				s.Rules += n
-			} else {
-				s.Others += n
-			}
-		}
-		for k := range n.Changes {
-			count(n.Changes[k].Part, 1)
-		}
-		for _, l := range n.Left {
-			count(l.Part, l.Count)
-		}
-	}
-	d.Summary = s
 }

@@ -25,10 +25,14 @@ func TestCount(t *testing.T) {
 		{nil, side(report.Mismatch)},
 		{side(report.Match), nil},
 	} {
-		d.Nodes[0].Paths = append(d.Nodes[0].Paths, report.PathChange{Before: p[0], After: p[1]})
+		change := report.PathChange{Before: p[0], After: p[1]}
+		d.Nodes[0].Paths = append(d.Nodes[0].Paths, change)
+		countVerdict(&d.Nodes[0].Verdicts, &change)
 	}
 	Count(&d)
-	want := report.DiffSummary{Nodes: 1, Paths: 11, Broke: 2, Repaired: 2, Unclear: 2}
+	want := report.DiffSummary{
+		Nodes: 1, Paths: 11, VerdictChanges: report.VerdictChanges{Broke: 2, Repaired: 1, Known: 2, Unclear: 2},
+	}
 	if d.Summary != want {
 		t.Errorf("got %+v, want %+v", d.Summary, want)
 	}

@@ -53,6 +53,7 @@ type list struct {
 	// probabilities are the shares of the endpoints of a chain, as text; "" where they are equal.
 	probabilities string
 	endpoints     int
+	unread        string // why what stands there is not known, or not all of it
 }
 
 // Facts is what is compared of a node. It keeps of the node's state the texts alone, so that two large nodes can be
@@ -68,8 +69,13 @@ type Facts struct {
 	// tables are the tables that were read, by family and backend: what another node has there and this one lacks does
 	// not exist.
 	tables map[tableKind]bool
-	// inferred are the values that the rules show alone.
-	inferred map[string]bool
+	// holes are why a part of a table was not read, by the table's name, and with that name of the tables of a kind: one
+	// that is not among named may be behind the hole.
+	holes   map[string]string
+	holesOf map[tableKind]string
+	named   map[string]bool
+	// sources say where values of kube-proxy's configuration were found.
+	sources map[string]string
 
 	report report.NodeReport
 	clock  int64 // when the node was read, in seconds of Unix time; 0: not known
@@ -98,8 +104,7 @@ type reader struct {
 // judged by. The report has to have the paths that match, too (judge.Request.Matching).
 func Of(files *snapshot.Node, state *nodestate.State, objects *snapshot.Cluster, r report.NodeReport) *Facts {
 	x := newReader(&Facts{
-		node: state.Name, lists: map[place]*list{}, values: map[place]string{}, unread: map[string]string{},
-		tables: map[tableKind]bool{}, inferred: map[string]bool{}, report: r, pods: map[string]*Facts{},
+		node: state.Name, report: r, pods: map[string]*Facts{},
 	}, state, objects)
 	x.rules()
 	x.sets(files)
@@ -120,6 +125,9 @@ func Of(files *snapshot.Node, state *nodestate.State, objects *snapshot.Cluster,
 }
 
 func newReader(f *Facts, state *nodestate.State, objects *snapshot.Cluster) *reader {
+	f.lists, f.values, f.unread = map[place]*list{}, map[place]string{}, map[string]string{}
+	f.tables, f.sources = map[tableKind]bool{}, map[string]string{}
+	f.holes, f.holesOf, f.named = map[string]string{}, map[tableKind]string{}, map[string]bool{}
 	return &reader{
 		Facts: f, state: state, objects: objects, endpointOf: map[*netfilter.Chain]netip.AddrPort{},
 	}

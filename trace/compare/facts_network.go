@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"cmp"
 	"iter"
 	"net/netip"
 	"path"
@@ -53,11 +54,17 @@ func (r *reader) network() {
 	r.neighbours()
 }
 
+// always are files of what every node has: one that is not there was not collected, and nobody has to say so.
+var always = []string{
+	snapshot.AddrFile, snapshot.LinkFile, snapshot.RouteFile, snapshot.Route6File, snapshot.RuleFile, snapshot.Rule6File,
+	snapshot.SysctlFile, snapshot.NeighbourFile, snapshot.ListenFile,
+}
+
 // notRead notes that the file of a part was not read.
 func (r *reader) notRead(part, file string) {
 	if why := r.state.Reading(file).Reason; why != "" {
 		r.unread[part] = file + ": " + why
-	} else if !r.state.Has(file) && !r.state.ListsUnread() {
+	} else if !r.state.Has(file) && (!r.state.ListsUnread() || slices.Contains(always, file)) {
 		r.unread[part] = ""
 	}
 }
@@ -89,14 +96,8 @@ func matters(key string) bool {
 // links lists the interfaces with their addresses, and the labels by which sources are chosen among these.
 func (r *reader) links() {
 	h := r.state.Host
-	if !h.HasLinks() {
-		r.unread[PartLinks] = ""
-		for _, file := range []string{snapshot.LinkFile, snapshot.AddrFile} {
-			if why := r.state.Reading(file).Reason; why != "" {
-				r.unread[PartLinks] = file + ": " + why
-			}
-		}
-		return
+	for _, file := range readFrom[PartLinks] {
+		r.notRead(file, file)
 	}
 	for _, dev := range h.Devs() {
 		r.set(PartLinks, dev, h.LinkText(dev))
@@ -113,9 +114,7 @@ func (r *reader) links() {
 // and say nothing.
 func (r *reader) neighbours() {
 	h := r.state.Host
-	if !h.HasNeighbours() {
-		r.unread[PartNeighbours] = ""
-	}
+	r.notRead(PartNeighbours, snapshot.NeighbourFile)
 	near := r.hops()
 	h.EachNeighbour(func(dev string, ip netip.Addr, e host.Neighbour) {
 		noted := e.State == "PERMANENT"
@@ -194,9 +193,9 @@ func (r *reader) configuration(files *snapshot.Node) {
 			{"actual mode", m.Actual},
 			{"configured mode", m.Configured},
 			{"backend", m.Backend},
-			{"served by", m.ReplacedBy},
+			{servedBy, m.ReplacedBy},
 			{"health", m.Health},
-			{"leftovers of", strings.Join(m.Leftovers, ", ")},
+			{leftoversOf, strings.Join(m.Leftovers, ", ")},
 		} {
 			if x.value != "" {
 				r.set(PartConfiguration, x.name, x.value)
@@ -211,36 +210,10 @@ func (r *reader) configuration(files *snapshot.Node) {
 				part = PartVersions
 			}
 			r.set(part, kubeProxys+v.Name, v.Value)
-			if v.Inferred() {
-				r.inferred[kubeProxys+v.Name] = true
-			}
+			r.sources[kubeProxys+v.Name] = cmp.Or(v.Detail, v.Source)
 		}
 	}
-	data, ok, err := files.File(snapshot.VersionsFile)
-	switch {
-	case err != nil:
-		r.unread[PartVersions] = snapshot.Reason(err)
-	case !ok:
-		r.unread[PartVersions] = ""
-	}
-	n := 0
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimSpace(line)
-		name, value, ok := strings.Cut(line, ": ")
-		switch {
-		case line == "" || strings.HasPrefix(name, "the helper's"):
-			continue
-		case !ok && n == 0:
-			name, value = "kernel", line // of uname -r
-		case !ok:
-			name, value, _ = strings.Cut(line, " ")
-		}
-		n++
-		if n > maxVersions {
-			break
-		}
-		r.set(PartVersions, name, value)
-	}
+	r.versions(files)
 	for _, node := range r.objects.Nodes {
 		if node.Name != r.node {
 			continue
@@ -258,8 +231,61 @@ func (r *reader) configuration(files *snapshot.Node) {
 	}
 }
 
+// versions lists what versions.txt tells, but for the helper's own tools.
+func (r *reader) versions(files *snapshot.Node) {
+	data, ok, err := files.File(snapshot.VersionsFile)
+	switch {
+	case err != nil:
+		r.unread[PartVersions] = snapshot.Reason(err)
+		return
+	case !ok:
+		r.unread[PartVersions] = ""
+		return
+	}
+	var found []version
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "the helper's") {
+			continue
+		}
+		if strings.ContainsAny(line, "<>{}") { // a page, or an object, in place of what tools print of themselves
+			r.unread[PartVersions] = snapshot.VersionsFile + ": it has a line that is no version: " + line
+			return
+		}
+		found = append(found, versionOf(line))
+	}
+	if len(found) == 0 {
+		r.unread[PartVersions] = snapshot.VersionsFile + ": it is empty"
+	}
+	for _, v := range found[:min(len(found), maxVersions)] {
+		r.set(PartVersions, v.of, v.is)
+	}
+}
+
+// version is a line of versions.txt.
+type version struct{ of, is string }
+
+// versionOf reads one: "NAME: VERSION", what a tool prints of itself ("iptables v1.8.9"), or the release of a kernel, as
+// uname -r prints it.
+func versionOf(line string) (v version) {
+	if line[0] >= '0' && line[0] <= '9' {
+		return version{"kernel", line}
+	}
+	var named bool
+	if v.of, v.is, named = strings.Cut(line, ": "); !named {
+		v.of, v.is, _ = strings.Cut(line, " ")
+	}
+	return v
+}
+
 // kubeProxys begins the names of the values of kube-proxy's configuration.
 const kubeProxys = "kube-proxy "
+
+// The names of values that say something where one side has them alone, and what begins the names of records.
+const (
+	servedBy    = "served by"
+	leftoversOf = "leftovers of"
+	recordsOf   = "rules of program "
+)
 
 // maxVersions is how many lines of versions.txt count. A helper writes a dozen.
 const maxVersions = 50

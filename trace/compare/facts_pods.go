@@ -25,10 +25,7 @@ func (r *reader) pods(files *snapshot.Node) {
 	}
 	for _, name := range names {
 		of := files.Pod(name)
-		p := &Facts{
-			node: r.node, lists: map[place]*list{}, values: map[place]string{}, unread: map[string]string{},
-			tables: map[tableKind]bool{},
-		}
+		p := &Facts{node: r.node}
 		r.Facts.pods[name] = p
 		state, err := nodestate.Load(of)
 		if err != nil {
@@ -200,9 +197,7 @@ func (r *reader) tunnels() {
 			}
 		}
 	}
-	if h.HasLinks() && !r.state.Has(snapshot.BridgeFDBFile) {
-		r.notRead(PartTunnels, snapshot.BridgeFDBFile)
-	}
+	r.notRead(PartTunnels, snapshot.BridgeFDBFile)
 	r.notRead(PartWireGuard, snapshot.WireGuardFile)
 	for _, dev := range h.WireGuards() {
 		w := h.WireGuard(dev)
@@ -250,13 +245,14 @@ func (r *reader) processes() {
 		slices.Sort(names)
 		r.set(PartConfiguration, "processes", strings.Join(names, ", "))
 	}
+	r.notRead(snapshot.JournalFile, snapshot.JournalFile)
 	if j := r.state.Journal; j != nil {
 		for i := range j.Records {
 			x := &j.Records[i]
 			if len(x.Frontends) > maxLines {
 				continue // program writes a few
 			}
-			r.set(PartConfiguration, "rules of program "+x.Plan,
+			r.set(PartConfiguration, recordsOf+x.Plan,
 				strings.TrimSpace(x.Mode+" "+strings.Join(x.Frontends, " ")+" "+x.Unread))
 		}
 	}

@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -46,9 +47,20 @@ func (r *reader) rules() {
 			r.unread[PartRules] = file + ": " + r.state.Unread(file)
 		}
 	}
+	for f, x := range r.state.NotAll {
+		for b := range r.state.Have[f] {
+			if x != nil {
+				r.holesOf[tableKind{f, b}] = x.String()
+			}
+		}
+	}
 	for _, t := range r.state.Rules.Tables {
 		if t.Backend == netfilter.BackendIPVS {
 			continue
+		}
+		r.named[tableName(t)] = true
+		if t.Holes != "" {
+			r.holes[tableName(t)], r.holesOf[kindOf(t)] = t.Holes, tableName(t)+": "+t.Holes
 		}
 		for _, c := range t.Chains {
 			for _, rule := range c.Rules {
@@ -121,7 +133,7 @@ func (r *reader) chain(t *netfilter.Table, c *netfilter.Chain) {
 		}
 		l.base = policy
 	}
-	if c.Unread != "" {
+	if l.unread = c.Unread; c.Unread != "" && t.Holes == "" {
 		r.unread[PartRules] = p.String() + ": " + c.Unread
 	}
 	own := ownChain(t, c)
@@ -376,8 +388,8 @@ func (r *reader) nativeSets(t *netfilter.Table) {
 			l.base = "its elements expire"
 			continue
 		}
-		if why := s.Unread(); why != "" {
-			r.unread[PartSets] = p.String() + ": " + why
+		if l.unread = s.Unread(); l.unread != "" {
+			r.unread[PartSets] = p.String() + ": " + l.unread
 		}
 		var shown []netfilter.SetElement
 		s.Each(func(e netfilter.SetElement) { shown = append(shown, e) })
@@ -400,16 +412,16 @@ const tableIPSet = "ipset"
 // sets lists the ipsets.
 func (r *reader) sets(files *snapshot.Node) {
 	data, ok, err := files.File(snapshot.IPSetFile)
-	why := r.state.Unread(snapshot.IPSetFile)
+	why := cmp.Or(r.state.Unread(snapshot.IPSetFile), r.state.Reading(snapshot.IPSetFile).Reason)
 	switch {
 	case why != "":
-		r.unread["ipsets"] = why
+		r.unread[ipsets] = why
 		return
 	case err != nil:
-		r.unread["ipsets"] = snapshot.Reason(err)
+		r.unread[ipsets] = snapshot.Reason(err)
 		return
 	case !ok && !r.state.ListsUnread():
-		r.unread["ipsets"] = ""
+		r.unread[ipsets] = ""
 		return
 	}
 	ipset.Members(data, func(set, member, text string) {

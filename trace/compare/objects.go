@@ -26,22 +26,48 @@ const (
 
 // Objects compares the API objects of two captures: what of Services and Nodes decides about paths, the endpoints of
 // each Service, however they are cut into EndpointSlices, and the state of their Pods. left is how many differences are
-// not listed.
-func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int) {
+// not listed; not are the kinds that are not compared, as one side has not read them.
+func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int, not []report.NotCompared) {
 	x := &objects{}
 	x.compare(PartServices, services(before), services(after))
 	x.compare(PartEndpoints, endpoints(before), endpoints(after))
-	if !slices.Contains(before.Missing, "pods") && !slices.Contains(after.Missing, "pods") {
+	if x.both(PartPodObjects, "pods", before, after) {
 		a, b := pods(before), pods(after)
 		// What comes and goes is among the endpoints.
 		maps.DeleteFunc(a, func(name string, _ fields) bool { return b[name] == nil })
 		maps.DeleteFunc(b, func(name string, _ fields) bool { return a[name] == nil })
 		x.compare(PartPodObjects, a, b)
 	}
-	if !slices.Contains(before.Missing, "nodes") && !slices.Contains(after.Missing, "nodes") {
+	if x.both(PartNodes, "nodes", before, after) {
 		x.compare(PartNodes, nodes(before), nodes(after))
 	}
-	return x.changes, x.left
+	return x.changes, x.left, x.not
+}
+
+// both tells whether both sides have read the objects of a kind, and notes it where one has not.
+func (x *objects) both(part, kind string, before, after *snapshot.Cluster) bool {
+	var why []string
+	missing := 0
+	for _, side := range []struct {
+		name string
+		of   *snapshot.Cluster
+	}{{"before", before}, {"after", after}} {
+		if !slices.Contains(side.of.Missing, kind) {
+			continue
+		}
+		missing++
+		reason := "not collected"
+		for file, text := range side.of.Unread {
+			if strings.HasPrefix(file, "cluster/"+kind+".") {
+				reason = file + ": " + text
+			}
+		}
+		why = append(why, side.name+": "+reason)
+	}
+	if missing == 1 || missing > 1 && len(before.Unread)+len(after.Unread) > 0 {
+		x.not = append(x.not, report.NotCompared{Part: part, Why: cut(strings.Join(why, "; "))})
+	}
+	return missing == 0
 }
 
 // fields are the fields of an object, or its endpoints.
@@ -50,6 +76,7 @@ type fields map[string]string
 type objects struct {
 	changes []report.Change
 	left    int
+	not     []report.NotCompared
 }
 
 func (x *objects) add(c report.Change) {

@@ -68,7 +68,7 @@ func TestObjects(t *testing.T) {
 	for c, at := range map[*snapshot.Cluster]string{before: "10.77.0.11", after: "10.77.0.19"} {
 		c.Nodes[0].Annotations = map[string]string{snapshot.FlannelPublicIP: at, "example.com/seen": at}
 	}
-	got, left := compare.Objects(before, after)
+	got, left, not := compare.Objects(before, after)
 	text := make([]string, len(got))
 	for i, c := range got {
 		text[i] = strings.TrimSpace(fmt.Sprintf("%s %s %s: %s → %s", c.Part, c.Change, c.Place, c.Before, c.After))
@@ -84,10 +84,10 @@ func TestObjects(t *testing.T) {
 			"flannel.alpha.coreos.com/public-ip 10.77.0.11 → flannel.alpha.coreos.com/public-ip 10.77.0.19",
 		"Nodes changed worker-1: podCIDRs 10.244.1.0/24 → podCIDRs 10.244.9.0/24",
 	}
-	if !slices.Equal(text, want) || left != 0 {
+	if !slices.Equal(text, want) || left != 0 || len(not) > 0 {
 		t.Errorf("got\n%s\nwant\n%s\nleft %d", strings.Join(text, "\n"), strings.Join(want, "\n"), left)
 	}
-	if same, _ := compare.Objects(before, before); len(same) > 0 {
+	if same, _, _ := compare.Objects(before, before); len(same) > 0 {
 		t.Errorf("objects differ from themselves: %v", same)
 	}
 }

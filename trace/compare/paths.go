@@ -93,20 +93,28 @@ func (c *comparison) pairs() []pathPair {
 
 // paths compares the paths. Those that became wrong come first, then those that became right.
 func (c *comparison) paths() {
+	var ranked [ranks][]report.PathChange
+	differ := 0
 	for _, pair := range c.pairs() {
 		change, differs := c.path(pair)
 		if !differs {
 			continue
 		}
-		if len(c.out.Paths) == maxPaths {
-			c.out.PathsLeft++
-			continue
+		differ++
+		countVerdict(&c.out.Verdicts, &change)
+		if list := &ranked[rank(&change)]; len(*list) < maxPaths {
+			*list = append(*list, change)
 		}
-		c.out.Paths = append(c.out.Paths, change)
 	}
-	slices.SortStableFunc(c.out.Paths, func(x, y report.PathChange) int { return rank(&x) - rank(&y) })
+	c.out.Paths = slices.Concat(ranked[:]...)
+	c.out.Paths = c.out.Paths[:min(len(c.out.Paths), maxPaths)]
+	c.out.PathsLeft = differ - len(c.out.Paths)
 }
 
+// ranks is how many ranks there are.
+const ranks = 4
+
+// rank is the place of a path among those that differ.
 func rank(p *report.PathChange) int {
 	switch {
 	case p.After != nil && p.After.Verdict.NeedsAttention() && (p.Before == nil || !p.Before.Verdict.NeedsAttention()):

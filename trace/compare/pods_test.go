@@ -121,7 +121,7 @@ func TestPodsOfEndpoints(t *testing.T) {
 	before.EndpointSlices = append(before.EndpointSlices, slice("web-1", "web", true, "10.244.1.1", "10.244.1.2"))
 	after := *before
 	after.Pods = []*corev1.Pod{pod("web-1", "10.244.1.1", crash), pod("job-1", "10.244.1.9", crash)}
-	got, _ := compare.Objects(before, &after)
+	got, _, _ := compare.Objects(before, &after)
 	if len(got) != 1 || got[0].Part != compare.PartPodObjects || got[0].Place != "shop/web-1" ||
 		got[0].After != "container web not ready, waiting: CrashLoopBackOff, before that ended: Error 1" {
 		t.Errorf("%+v", got)

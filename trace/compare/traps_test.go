@@ -117,7 +117,7 @@ func TestHostileNodesAreBounded(t *testing.T) {
 			fmt.Fprintf(&b, "-A EVIL -s 192.0.2.1/32 -p tcp -m tcp --dport %d -j DROP\n", i%65535+1)
 		}
 		long := strings.Repeat("x", 100_000)
-		fmt.Fprintf(&b, "-A EVIL -m comment --comment \"%s\" -j %s\n", long, long)
+		fmt.Fprintf(&b, "-A EVIL -m comment --comment \"%s\" -j DROP\n", long)
 		return b.String() + "COMMIT\n"
 	})
 	d := compare.Captures(now.facts(t, alone), was.facts(t, alone))

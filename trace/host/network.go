@@ -44,7 +44,7 @@ type Network struct {
 	tunnels     map[string]Tunnel          // the same of other tunnels
 	wireguards  map[string]*WireGuard      // by interface; nil where they were not collected
 
-	limits bool         // some route has a largest packet or segment of its own
+	limits bool     // some route has a largest packet or segment of its own
 	nodes  *AddrMap // the Node object's own addresses; nil for none
 	others *AddrMap // addresses of others, by the API; nil for none
 	fam    [2]family

@@ -6,6 +6,7 @@
 package nodestate
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"net/netip"
@@ -199,7 +200,7 @@ func (l *loader) host() error {
 }
 
 func (l *loader) sets() error {
-	data, err := l.file(snapshot.IPSetFile)
+	data, err := l.listed(snapshot.IPSetFile)
 	if err != nil || data == nil {
 		return err
 	}
@@ -212,8 +213,19 @@ func (l *loader) sets() error {
 	return nil
 }
 
+// listed returns the content of a file that lists something; nil where it is absent, or may be what a command has left
+// behind that failed.
+func (l *loader) listed(file string) ([]byte, error) {
+	data, err := l.file(file)
+	if data != nil && len(bytes.TrimSpace(data)) == 0 && !l.ListsUnread() {
+		l.fail(file, errEmpty)
+		return nil, err
+	}
+	return data, err
+}
+
 func (l *loader) virtual() error {
-	data, err := l.file(snapshot.IPVSFile)
+	data, err := l.listed(snapshot.IPVSFile)
 	if err != nil || data == nil {
 		return err
 	}

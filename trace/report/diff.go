@@ -26,9 +26,11 @@ type Diff struct {
 	OnlyBefore []string   `json:"onlyBefore,omitempty"` // nodes that only this capture has
 	OnlyAfter  []string   `json:"onlyAfter,omitempty"`
 	// Objects are what changed of Services, of their endpoints and of Nodes in the API.
-	Objects     []Change    `json:"objects,omitempty"`
-	ObjectsLeft int         `json:"objectsLeft,omitempty"` // more that are not listed
-	Summary     DiffSummary `json:"summary"`
+	Objects     []Change `json:"objects,omitempty"`
+	ObjectsLeft int      `json:"objectsLeft,omitempty"` // more that are not listed
+	// NotCompared are the kinds of objects that were not read on both sides.
+	NotCompared []NotCompared `json:"notCompared,omitempty"`
+	Summary     DiffSummary   `json:"summary"`
 }
 
 // NodeDiff is what differs on a node, or between two nodes.
@@ -38,6 +40,8 @@ type NodeDiff struct {
 	// Paths are those that another verdict, another finding or another destination came of.
 	Paths     []PathChange `json:"paths,omitempty"`
 	PathsLeft int          `json:"pathsLeft,omitempty"` // more that are not listed
+	// Verdicts counts the paths by what has become of their verdicts, listed or not.
+	Verdicts VerdictChanges `json:"verdicts"`
 	// Findings are those of the node as a whole that came or went.
 	Findings []FindingChange `json:"findings,omitempty"`
 	// Changes are the differences of rules, sets, settings and the like, part by part.
@@ -121,19 +125,25 @@ type PartCount struct {
 	Count int    `json:"count"`
 }
 
-// NotCompared is a part of a node that was not compared.
+// NotCompared is a part of a node, or a kind of objects, that was not compared.
 type NotCompared struct {
 	Part string `json:"part"`
 	Why  string `json:"why"`
 }
 
+// VerdictChanges counts paths by what has become of their verdicts.
+type VerdictChanges struct {
+	Broke    int `json:"broke"`    // from right to a mismatch or a warning
+	Repaired int `json:"repaired"` // from a mismatch or a warning to right
+	Known    int `json:"known"`    // from not known to something else
+	Unclear  int `json:"unclear"`  // from something else to not known
+}
+
 // DiffSummary counts differences, listed or not.
 type DiffSummary struct {
-	Nodes     int `json:"nodes"`     // that were compared
-	Paths     int `json:"paths"`     // that differ
-	Broke     int `json:"broke"`     // of these: from right to a mismatch or a warning
-	Repaired  int `json:"repaired"`  // from something else to right
-	Unclear   int `json:"unclear"`   // from something else to not known
+	Nodes int `json:"nodes"` // that were compared
+	Paths int `json:"paths"` // that differ
+	VerdictChanges
 	Rules     int `json:"rules"`     // differences of rules, sets and virtual servers
 	Others    int `json:"others"`    // of settings, configuration, routes, links and the like
 	Objects   int `json:"objects"`   // of API objects

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package compare_test
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/compare"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
+)
+
+// spoiled are the ways in which a file is not what it was: nil is one that is not there.
+var spoiled = map[string]func([]byte) []byte{
+	"missing": func([]byte) []byte { return nil },
+	"empty":   func([]byte) []byte { return []byte{} },
+	"cut":     func(b []byte) []byte { return b[:len(b)/2] },
+	"a page":  func([]byte) []byte { return []byte("<html>\n<h1>502 Bad Gateway</h1>\n</html>\n") },
+}
+
+// mayBeSo tells whether a file may be as it is on a node that has less: where one ends whose lines say something by
+// themselves nobody can tell; and a collector that lists what it could not read has found nothing to print, or no rules.
+func mayBeSo(file, how string, listsUnread bool) bool {
+	switch {
+	case listsUnread && (how == "empty" || nodestate.IsRules(file) && how != "a page"):
+		return true
+	case how == "cut":
+		return slices.Contains([]string{
+			snapshot.IPSetFile, snapshot.IPVSFile, snapshot.ListenFile, snapshot.VersionsFile, snapshot.ProcessesFile,
+			snapshot.UnreadFile,
+		}, file)
+	}
+	return false
+}
+
+// Missing data never counts as absent: a file that is missing, cut off, or not what it should be, on one side makes
+// no difference of rules, settings and the like; what cannot be compared for it is named.
+func TestAFileThatWasNotReadMakesNoDifference(t *testing.T) {
+	for _, x := range []struct{ dir, node string }{
+		{"snapshots/iptables", "node1"},
+		{"snapshots/v1.28-iptables", "node1"},
+		{"snapshots/nftables", "node1"},
+		{"snapshots/v1.31-nftables", "node3"},
+		{"snapshots/ipvs", "node1"},
+	} {
+		t.Run(x.dir, func(t *testing.T) {
+			t.Parallel()
+			whole := open(t, x.dir, x.node)
+			was := whole.facts(t, alone)
+			_, listsUnread := whole.files[snapshot.UnreadFile]
+			for _, file := range slices.Sorted(maps.Keys(whole.files)) {
+				for how, spoil := range spoiled {
+					now := *whole
+					now.files = maps.Clone(whole.files)
+					now.files[file] = spoil(bytes.Clone(whole.files[file]))
+					if now.files[file] == nil {
+						delete(now.files, file)
+					}
+					if mayBeSo(file, how, listsUnread) {
+						continue
+					}
+					is := now.facts(t, alone)
+					for _, d := range []struct {
+						order string
+						lines []string
+					}{{"spoiled after", changesOf(was, is)}, {"spoiled before", changesOf(is, was)}} {
+						if len(d.lines) > 0 {
+							t.Errorf("%s %s, %s:\n\t%s", file, how, d.order, strings.Join(d.lines[:min(len(d.lines), 5)], "\n\t"))
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// changesOf are the differences of parts.
+func changesOf(a, b *compare.Facts) []string {
+	d := compare.Captures(a, b)
+	return slices.DeleteFunc(lines(&d), func(l string) bool {
+		return strings.HasPrefix(l, "finding ") || strings.HasPrefix(l, "not compared: ")
+	})
+}

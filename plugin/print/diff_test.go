@@ -192,3 +192,51 @@ func TestDiffConclusionFitsTheTerminal(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// Which of two captures could not be inspected is said, and nodes for the same reason are one line.
+func TestDiffSaysOnWhichSideANodeWasNotInspected(t *testing.T) {
+	d := &report.Diff{Compares: report.ComparesCaptures, Summary: report.DiffSummary{NotJudged: 3}}
+	for _, name := range []string{"worker-2", "worker-3", "worker-10"} {
+		d.Nodes = append(d.Nodes, report.NodeDiff{
+			Before: report.ComparedNode{Node: name}, After: report.ComparedNode{Node: name, Error: "nft-ruleset.json is cut off"},
+		})
+	}
+	const want = "Nodes    worker-2, worker-3, worker-10 (3)  NOT INSPECTED after: nft-ruleset.json is cut off\n\n" +
+		"UNKNOWN: no path and no rule that is compared differs; 3 nodes not inspected"
+	if got := strings.TrimSpace(renderDiff(t, "table", d)); got != want {
+		t.Errorf("got %q", got)
+	}
+	const line = "3 nodes (worker-2, worker-3, worker-10) were not inspected in the snapshot after: nft-ruleset.json is cut off"
+	if got := UninspectedIn(d); len(got) != 1 || got[0] != line {
+		t.Errorf("got %q", got)
+	}
+}
+
+// Two nodes that are wrong in the same manner do not differ: that the good one is wrong, too, is said.
+func TestDiffOfNodesThatAreBothWrong(t *testing.T) {
+	n := report.NodeDiff{
+		Before: report.ComparedNode{Node: "worker-1", Verdict: report.Mismatch},
+		After:  report.ComparedNode{Node: "worker-2", Verdict: report.Mismatch},
+	}
+	d := &report.Diff{
+		Compares: report.ComparesNodes, Service: &report.ObjectRef{Namespace: "shop", Name: "web"},
+		Nodes: []report.NodeDiff{n}, Summary: report.DiffSummary{Nodes: 1},
+	}
+	got := renderDiff(t, "table", d)
+	for _, want := range []string{
+		"worker-1 is Mismatch itself", "kubectl svcproxy trace web -n shop --node worker-1",
+		"SAME: nothing that is compared differs between worker-1 and worker-2",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+}
+
+// worker-10 comes behind worker-2.
+func TestNamesOfADiffAreInNaturalOrder(t *testing.T) {
+	d := &report.Diff{OnlyBefore: []string{"worker-10"}, OnlyAfter: []string{"worker-2"}}
+	if got := renderDiff(t, "name", d); got != "node/worker-2\nnode/worker-10\n" {
+		t.Errorf("got %q", got)
+	}
+}

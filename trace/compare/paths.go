@@ -147,14 +147,15 @@ func (c *comparison) path(x pathPair) (out report.PathChange, differs bool) {
 			out.Went = append(out.Went, f)
 		}
 	}
+	// Of a side that is not known nobody can say that an endpoint gets no connections.
 	a, b := ends(x.a), ends(x.b)
 	for _, e := range slices.Sorted(maps.Keys(a)) {
-		if !b[e] {
+		if !b[e] && x.b.Verdict != report.Unknown {
 			out.Lost = append(out.Lost, e)
 		}
 	}
 	for _, e := range slices.Sorted(maps.Keys(b)) {
-		if !a[e] {
+		if !a[e] && x.a.Verdict != report.Unknown {
 			out.Gained = append(out.Gained, e)
 		}
 	}

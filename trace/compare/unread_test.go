@@ -11,6 +11,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/compare"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
+	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -84,4 +85,47 @@ func changesOf(a, b *compare.Facts) []string {
 	return slices.DeleteFunc(lines(&d), func(l string) bool {
 		return strings.HasPrefix(l, "finding ") || strings.HasPrefix(l, "not compared: ")
 	})
+}
+
+// Kinds of API objects that one side has not read were once passed over in silence.
+func TestObjectsThatWereNotReadAreNamed(t *testing.T) {
+	whole := open(t, "snapshots/iptables", "node1").objects
+	without := *whole
+	without.Missing, without.Nodes = append(slices.Clone(whole.Missing), "nodes"), nil
+	without.Unread = map[string]string{"cluster/nodes.json": "it is not JSON"}
+	changes, left, not := compare.Objects(whole, &without)
+	if len(changes)+left > 0 || len(not) != 1 || not[0].Part != compare.PartNodes ||
+		not[0].Why != "after: cluster/nodes.json: it is not JSON" {
+		t.Errorf("%v %d %v", changes, left, not)
+	}
+}
+
+// What broke is listed and counted, also where more paths differ than are listed.
+func TestPathsThatBrokeAreListedFirst(t *testing.T) {
+	path := func(i int, v report.Verdict, endpoint string) report.Path {
+		return report.Path{
+			Frontend: report.Frontend{Kind: "ClusterIP", Address: "10.96.0.1", Port: int32(i), Protocol: "TCP"},
+			Origin:   report.Origin{Kind: "pod"}, Verdict: v,
+			Actual: report.Actual{Outcomes: []report.Outcome{{
+				Action: "DNAT", Endpoint: &report.Endpoint{Address: endpoint, Port: 80},
+			}}},
+		}
+	}
+	const paths = 7000
+	before, after := report.NodeReport{Node: "node1"}, report.NodeReport{Node: "node1"}
+	for i := range paths {
+		before.Paths = append(before.Paths, path(i, report.Match, "10.244.1.1"))
+		v := report.Match
+		if i >= paths-10 {
+			v = report.Mismatch
+		}
+		after.Paths = append(after.Paths, path(i, v, "10.244.1.2"))
+	}
+	n := compare.Captures(compare.Unread(before), compare.Unread(after))
+	d := &report.Diff{Nodes: []report.NodeDiff{n}}
+	compare.Count(d)
+	if s := d.Summary; s.Paths != paths || s.Broke != 10 || len(n.Paths)+n.PathsLeft != paths ||
+		n.Paths[0].After.Verdict != report.Mismatch || n.Paths[9].After.Verdict != report.Mismatch {
+		t.Errorf("%+v, %d listed, the first %s", s, len(n.Paths), n.Paths[0].After.Verdict)
+	}
 }

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -222,5 +223,33 @@ func TestPatterns(t *testing.T) {
 	}
 	if got := Patterns(reports, nil); len(got) != 3 {
 		t.Errorf("without Node objects: %+v", got)
+	}
+}
+
+// Nodes with hundreds of labels once took a minute to compare: each comparison looks at all of them.
+func TestComparisonsAreBoundedByWhatTheyLookAt(t *testing.T) {
+	const nodes, labels = 1000, 300
+	var fleet []Node
+	var objects []*corev1.Node
+	for i := range nodes {
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w-%d", i), Labels: map[string]string{}}}
+		for k := range labels {
+			o.Labels[fmt.Sprintf("l-%d", k)] = strconv.Itoa(i % (k + 2))
+		}
+		objects = append(objects, o)
+		fleet = append(fleet, Node{Name: o.Name, Known: true, Mode: &report.Mode{}, Findings: []Finding{
+			{"C" + strconv.Itoa(i%maxCompared), report.Error, report.ObjectRef{Namespace: "shop", Name: "web"}},
+		}})
+	}
+	out, _ := Group(fleet, objects, 0)
+	compared := 0
+	for _, p := range out {
+		if !p.NotCompared {
+			compared++
+		}
+	}
+	// Of so many labels not all are looked at.
+	if len(out) != maxCompared || compared == 0 || compared > maxCompared/2 {
+		t.Errorf("%d of %d groups were compared", compared, len(out))
 	}
 }

@@ -138,3 +138,20 @@ func TestSharesThatDependOnLoad(t *testing.T) {
 		t.Error("nothing is shared by load")
 	}
 }
+
+// A list of virtual servers, or of sets, that is empty is what a command leaves behind that failed, unless a collector
+// says what it could not read: that no virtual server is there was once taken for known.
+func TestAnEmptyListOfVirtualServersIsNoList(t *testing.T) {
+	for _, file := range []string{"ipvsadm.txt", "ipset-save.txt"} {
+		w := openCaptured(t, "ipvs")
+		w.files[file] = []byte("\n")
+		if r := w.run(); r.Verdict != report.Unknown || r.Summary.Mismatched > 0 {
+			t.Errorf("%s: %s %+v", file, r.Verdict, r.Summary)
+		}
+		w = openCaptured(t, "iptables")
+		w.files[file] = []byte("\n")
+		if r := w.run(); r.Verdict != report.Match {
+			t.Errorf("%s in iptables mode: %s %+v", file, r.Verdict, r.Summary)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func TestExitCodes(t *testing.T) {
 		},
 		{
 			"trace web -n shop --snapshot " + two, run.ExitMismatch,
-			"MISMATCH: 2 of 2 paths of shop/web on 2 nodes are wrong; 1 of 2 nodes not inspected",
+			"MISMATCH: 2 of 2 paths of shop/web on worker-1 are wrong; 1 of 2 nodes not inspected",
 			"error: node worker-2 was not inspected",
 		},
 		{"trace frontend -n shop --node worker-1 --snapshot " + two, run.ExitRight, "MATCH: ", ""},

@@ -45,8 +45,8 @@ func flagError(c *cobra.Command, args []string, err error) error {
 // withoutSnapshot says of commands without --snapshot, of which one would expect it, why they have none.
 var withoutSnapshot = map[string]string{
 	"diff":    "its two snapshots are arguments: " + name + " diff BEFORE AFTER",
-	"program": "program changes the rules of a cluster's node",
-	"status":  "status reads what the agents of a cluster publish",
+	"program": "program changes the rules of a node of a cluster",
+	"status":  "status reads a cluster, where agents publish what they find",
 }
 
 // values says what flags of a type take.

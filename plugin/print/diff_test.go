@@ -198,7 +198,8 @@ func TestDiffSaysOnWhichSideANodeWasNotInspected(t *testing.T) {
 	d := &report.Diff{Compares: report.ComparesCaptures, Summary: report.DiffSummary{NotJudged: 3}}
 	for _, name := range []string{"worker-2", "worker-3", "worker-10"} {
 		d.Nodes = append(d.Nodes, report.NodeDiff{
-			Before: report.ComparedNode{Node: name}, After: report.ComparedNode{Node: name, Error: "nft-ruleset.json is cut off"},
+			Before: report.ComparedNode{Node: name},
+			After:  report.ComparedNode{Node: name, Error: "nft-ruleset.json is cut off"},
 		})
 	}
 	const want = "Nodes    worker-2, worker-3, worker-10 (3)  NOT INSPECTED after: nft-ruleset.json is cut off\n\n" +
@@ -206,7 +207,8 @@ func TestDiffSaysOnWhichSideANodeWasNotInspected(t *testing.T) {
 	if got := strings.TrimSpace(renderDiff(t, "table", d)); got != want {
 		t.Errorf("got %q", got)
 	}
-	const line = "3 nodes (worker-2, worker-3, worker-10) were not inspected in the snapshot after: nft-ruleset.json is cut off"
+	const line = "3 nodes (worker-2, worker-3, worker-10) were not inspected in the snapshot after: " +
+		"nft-ruleset.json is cut off"
 	if got := UninspectedIn(d); len(got) != 1 || got[0] != line {
 		t.Errorf("got %q", got)
 	}

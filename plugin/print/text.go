@@ -421,18 +421,17 @@ func (t *text) conclusion() (verdict, rest string) {
 
 // nodesText names the nodes that were inspected, or counts them; where none was, all of them.
 func (t *text) nodesText() string {
-	var all, inspected []string
+	count, last := 0, ""
 	for i := range t.report.Nodes {
-		n := &t.report.Nodes[i]
-		if all = append(all, n.Node); n.Error == "" {
-			inspected = append(inspected, n.Node)
+		if n := &t.report.Nodes[i]; n.Error == "" {
+			count, last = count+1, n.Node
 		}
 	}
-	if len(inspected) == 0 {
-		inspected = all
+	if nodes := t.report.Nodes; count == 0 && len(nodes) > 0 {
+		count, last = len(nodes), nodes[0].Node
 	}
-	if len(inspected) == 1 {
-		return inspected[0]
+	if count == 1 {
+		return last
 	}
-	return plaintext.Plural(len(inspected), "node")
+	return plaintext.Plural(count, "node")
 }

@@ -264,7 +264,7 @@ func (r *reader) versions(files *snapshot.Node) {
 // version is a line of versions.txt.
 type version struct{ of, is string }
 
-// versionOf reads one: "NAME: VERSION", what a tool prints of itself ("iptables v1.8.9"), or the release of a kernel, as
+// versionOf reads one: "NAME: VERSION", what a tool prints of itself ("iptables v1.8.9"), or a kernel's release, as
 // uname -r prints it.
 func versionOf(line string) (v version) {
 	if line[0] >= '0' && line[0] <= '9' {

@@ -24,6 +24,15 @@ const (
 	PartPodObjects = "Pods"
 )
 
+// fields are the fields of an object, or its endpoints.
+type fields map[string]string
+
+type objects struct {
+	changes []report.Change
+	left    int
+	not     []report.NotCompared
+}
+
 // Objects compares the API objects of two captures: what of Services and Nodes decides about paths, the endpoints of
 // each Service, however they are cut into EndpointSlices, and the state of their Pods. left is how many differences are
 // not listed; not are the kinds that are not compared, as one side has not read them.
@@ -68,15 +77,6 @@ func (x *objects) both(part, kind string, before, after *snapshot.Cluster) bool 
 		x.not = append(x.not, report.NotCompared{Part: part, Why: cut(strings.Join(why, "; "))})
 	}
 	return missing == 0
-}
-
-// fields are the fields of an object, or its endpoints.
-type fields map[string]string
-
-type objects struct {
-	changes []report.Change
-	left    int
-	not     []report.NotCompared
 }
 
 func (x *objects) add(c report.Change) {

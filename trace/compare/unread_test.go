@@ -24,7 +24,8 @@ var spoiled = map[string]func([]byte) []byte{
 }
 
 // mayBeSo tells whether a file may be as it is on a node that has less: where one ends whose lines say something by
-// themselves nobody can tell; and a collector that lists what it could not read has found nothing to print, or no rules.
+// themselves nobody can tell; and a collector that lists what it could not read has found nothing to print, or no
+// rules.
 func mayBeSo(file, how string, listsUnread bool) bool {
 	switch {
 	case listsUnread && (how == "empty" || nodestate.IsRules(file) && how != "a page"):

@@ -19,8 +19,13 @@ import (
 // was not among them.
 func TestAFileThatIsSpoiledMakesNothingWrong(t *testing.T) {
 	for _, at := range []struct{ name, node string }{
-		{"iptables", "node1"}, {"iptables-legacy", "node1"}, {"ipvs", "node1"}, {"nftables", "node1"},
-		{"real-2node-iptables", "node1"}, {"real-2node-nftables", "node1"}, {"v1.28-iptables", "node1"},
+		{"iptables", "node1"},
+		{"iptables-legacy", "node1"},
+		{"ipvs", "node1"},
+		{"nftables", "node1"},
+		{"real-2node-iptables", "node1"},
+		{"real-2node-nftables", "node1"},
+		{"v1.28-iptables", "node1"},
 		{"v1.31-nftables", "node3"},
 	} {
 		t.Run(at.name, func(t *testing.T) {

@@ -273,6 +273,10 @@ func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 	w.calls = w.callBy(here.Rule)
 	out := w.visit(here.Hook, eff.Chain, &f.cur, depth+1)
 	w.calls = caller
+	if callee := &w.frames[depth+1]; len(f.out) == 0 && len(out) < f.mergeAt && !anyReturned(out) {
+		f.out, callee.out = out, f.out // branches are large
+		return
+	}
 	for i := range out {
 		o := &out[i]
 		if o.verdict == Return && eff.Kind == Jump {
@@ -283,6 +287,16 @@ func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 		w.leave(f, o)
 	}
 	w.held -= len(out)
+}
+
+// anyReturned tells whether branches go on in the chain that has called, if that did so by a jump.
+func anyReturned(bs []branch) bool {
+	for i := range bs {
+		if bs[i].verdict == Return {
+			return true
+		}
+	}
+	return false
 }
 
 // callBy returns what tells apart the calls that are in progress once a rule has called a chain. A packet comes to a

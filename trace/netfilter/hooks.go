@@ -118,19 +118,20 @@ func (w *Walker) fromPrerouting(in branch) {
 	}
 	alive := w.comeIn(append(w.first[:0], in), in.pkt.Src)
 	toRoute := w.list(len(alive))
-	for _, b := range alive {
+	for i := range alive {
+		b := &alive[i]
 		// One that is translated to itself may still be IPVS's.
 		same := b.pkt.Dst == b.pkt.OrigDst && b.pkt.DstPort == b.pkt.OrigDstPort
 		if w.opt.Only.IsValid() && b.pkt.DNAT && !same && w.opt.Only != netip.AddrPortFrom(b.pkt.Dst, b.pkt.DstPort) {
 			continue
 		}
-		if w.martian(&b) {
+		if w.martian(b) {
 			continue
 		}
 		if w.opt.Bridge != "" && b.pkt.Dst == in.pkt.Dst {
 			b.pkt.route = routed{known: true, mark: b.pkt.Mark, src: b.pkt.Src}
 			b.pkt.route.by(w.opt.Bridge, netip.Addr{})
-			toRoute = append(toRoute, b)
+			toRoute = append(toRoute, *b)
 			continue
 		}
 		toRoute = w.take(Forward, b, w.route(&b.pkt), toRoute)
@@ -210,12 +211,14 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 				continue
 			}
 			from := len(next)
-			before := alive[j].pkt // next may lie in the same place
-			next = w.slot(h, s, &alive[j], next)
+			scheduled := alive[j].pkt.Virtual.IsValid()
 			if h == Output {
-				next = w.reroute(s, &before, next, from)
+				before := alive[j].pkt // next may lie in the same place
+				next = w.reroute(s, &before, w.slot(h, s, &alive[j], next), from)
+			} else {
+				next = w.slot(h, s, &alive[j], next)
 			}
-			if s.chains[0].Table.Backend == BackendIPVS && !before.Virtual.IsValid() {
+			if s.chains[0].Table.Backend == BackendIPVS && !scheduled {
 				next = w.scheduled(next, from)
 			}
 		}
@@ -242,9 +245,10 @@ func (w *Walker) scheduled(bs []branch, from int) []branch {
 }
 
 func (w *Walker) finish(bs []branch, e End) {
-	for _, b := range bs {
+	for i := range bs {
+		w.ended = append(w.ended, bs[i])
+		b := &w.ended[len(w.ended)-1]
 		b.verdict, b.end, b.where = Drop, e, Ref{}
-		w.ended = append(w.ended, b)
 	}
 }
 

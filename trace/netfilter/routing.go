@@ -96,6 +96,15 @@ type filterKey struct {
 
 // byRoute sorts branches by whether their route is to the node itself; to both where that is not known.
 func (w *Walker) byRoute(bs []branch) (local, other []branch) {
+	beyond := 0
+	for i := range bs {
+		if r := &bs[i].pkt.route; r.known && !r.local {
+			beyond++
+		}
+	}
+	if beyond == len(bs) {
+		return nil, bs
+	}
 	local, other = w.list(len(bs)), w.list(len(bs))
 	for i := range bs {
 		if r := &bs[i].pkt.route; r.known {
@@ -156,7 +165,7 @@ func (w *Walker) route(p *Packet) host.Lookup { return w.host.Lookup(query(p)) }
 // take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no
 // route ends. Where the route is not known, and may be none, or behind the translation lead to several next hops, the
 // branch is lost with one half.
-func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []branch {
+func (w *Walker) take(before Hook, b *branch, r host.Lookup, out []branch) []branch {
 	if before == Forward && r.Known && r.Type == host.RouteLocal {
 		before = Input
 	}
@@ -165,18 +174,18 @@ func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []bran
 		if r.MayFail || r.Apart && before != Output {
 			var lost branch
 			about := routeKey{query(&b.pkt), r.Why}
-			lost, b = w.fork(b, about, Uncertain{What: "the route to " + b.pkt.Dst.String(), Why: r.Why})
+			lost, *b = w.fork(*b, about, Uncertain{What: "the route to " + b.pkt.Dst.String(), Why: r.Why})
 			lost.why = r.Why
 			w.finish([]branch{lost}, Lost)
 		}
-		return append(out, b)
+		return append(out, *b)
 	}
-	w.routed(before, &b, &r)
+	w.routed(before, b, &r)
 	if r.Unusable() {
-		w.noRoute(b, r.By)
+		w.noRoute(*b, r.By)
 		return out
 	}
-	if r.Type == host.RouteLocal && w.keeps(&b, r.By) || w.toMany(before, &b, &r) {
+	if r.Type == host.RouteLocal && w.keeps(b, r.By) || w.toMany(before, b, &r) {
 		return out
 	}
 	// A packet from outside to a broadcast address is the node's own (ip_route_input_slow, brd_input).
@@ -184,9 +193,9 @@ func (w *Walker) take(before Hook, b branch, r host.Lookup, out []branch) []bran
 	b.pkt.route.local = r.Type == host.RouteLocal || before == Forward && r.Type == host.RouteBroadcast
 	if len(r.Hops) == 0 {
 		b.pkt.route.by(r.Dev, r.Gateway)
-		return append(out, b)
+		return append(out, *b)
 	}
-	return w.hops(b, r.Hops, out)
+	return w.hops(*b, r.Hops, out)
 }
 
 // routeKey stands for a route that is not known.
@@ -309,19 +318,19 @@ func (w *Walker) output(b branch, out []branch) []branch {
 	p := &b.pkt
 	with := query(p)
 	if p.Proto == TCP && p.Turn.Answers() {
-		return w.take(Output, b, w.host.Lookup(with), out)
+		return w.take(Output, &b, w.host.Lookup(with), out)
 	}
 	first := sourceQuery(p.Proto, netip.AddrPortFrom(p.Dst, p.DstPort))
 	first.Mark, first.Out, first.TOS, first.AnyTOS = p.Mark, p.Bound, p.TOS, p.AnyTOS
 	r := w.host.Lookup(first)
 	switch {
 	case p.Family == IPv6 && (!r.Known || !r.Unusable()):
-		return w.take(Output, b, r, out)
+		return w.take(Output, &b, r, out)
 	case p.Family == IPv6:
-		return w.take(Output, b, w.host.Lookup(with), out)
+		return w.take(Output, &b, w.host.Lookup(with), out)
 	case r.Known && r.Unusable(), !r.Known && r.MayFail:
 		kept := len(out)
-		if out = w.take(Output, b, r, out); len(out) == kept {
+		if out = w.take(Output, &b, r, out); len(out) == kept {
 			return out
 		}
 		b = out[kept]
@@ -329,14 +338,14 @@ func (w *Walker) output(b branch, out []branch) []branch {
 	}
 	again := w.host.Lookup(with)
 	if p.Proto == TCP || sameRoute(&r, &again) {
-		return w.take(Output, b, again, out)
+		return w.take(Output, &b, again, out)
 	}
 	yes, no := w.fork(b, connectKey{p.Dst}, Uncertain{
 		What: "the route to " + p.Dst.String(),
 		Why: "it depends on whether the process connects its socket before it sends, as the source then counts: " +
 			either(r.By, again.By),
 	})
-	return w.take(Output, no, r, w.take(Output, yes, again, out))
+	return w.take(Output, &no, r, w.take(Output, &yes, again, out))
 }
 
 // connectKey stands for whether a socket is connected.
@@ -382,7 +391,7 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 		q.Local, q.In, q.AnyUID = true, "", true
 		// Not all versions of the kernel look up IPv6 with the TOS here (ip6_route_me_harder in net/ipv6/netfilter.c).
 		q.AnyTOS = q.AnyTOS || b.pkt.Family == IPv6 && q.TOS != 0
-		bs = w.take(Postrouting, *b, w.host.Lookup(q), bs)
+		bs = w.take(Postrouting, b, w.host.Lookup(q), bs)
 	}
 	return bs
 }
@@ -392,7 +401,7 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 func (w *Walker) resendRoute(bs []branch) []branch {
 	var out []branch
 	for i := range bs {
-		out = w.take(Output, bs[i], w.host.OwnRoute(bs[i].pkt.Dst), out)
+		out = w.take(Output, &bs[i], w.host.OwnRoute(bs[i].pkt.Dst), out)
 	}
 	return leave(out)
 }

@@ -164,7 +164,11 @@ func ipvsFaults() []fault {
 		}},
 		{
 			name: "no virtual server at all",
-			do:   func(w *capturedNode) { w.files[f] = []byte("\n") },
+			do: func(w *capturedNode) { // as ipvsadm -Ln prints it: a file that is empty tells nothing
+				w.files[f] = []byte("IP Virtual Server version 1.2.1 (size=4096)\n" +
+					"Prot LocalAddress:Port Scheduler Flags\n" +
+					"  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n")
+			},
 			all: func(before map[string]string) []string {
 				return append(every(func(path, was string) string {
 					return when(path != "node" && programmed(was) && !strings.Contains(was, "SourceRange"), NotProgrammed)

@@ -100,6 +100,9 @@ func (s *symbolTable) read() (map[string]bool, error) {
 // its symbols.
 var asked = map[string]func() (bool, error){"nf_tables": nftAnswers}
 
+// HasNFTables tells whether the kernel has nf_tables, and does not load it for that. The error is why that is unknown.
+func HasNFTables() (bool, error) { return newKernel("/").has("nf_tables") }
+
 // has tells whether a module is available. The error is why that is unknown.
 func (k *kernel) has(name string) (bool, error) {
 	if _, err := os.Stat("/sys/module/" + name); err == nil {

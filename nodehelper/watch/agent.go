@@ -83,8 +83,8 @@ type Agent struct {
 	budget    budget
 
 	mu    sync.Mutex
-	said  map[string]bool // errors that are logged once, until they end
-	woken chan string     // reasons
+	said  map[string]string // errors that are logged once, until they end or are others
+	woken chan string       // reasons
 
 	// Of the last pass.
 	index   *judge.Cluster
@@ -92,6 +92,7 @@ type Agent struct {
 	at      time.Time     // when it began to read, whether or not it could; zero: there was none
 	read    time.Time     // when the node was last read for a pass that judged it; zero: never
 	next    time.Time     // when the next one is due
+	failed  bool          // it could not judge the node
 	polled  bool          // the kernel does not announce all changes
 	listed  bool          // the rules are those of iptables
 	partial int           // how many passes up to it have not read all files
@@ -104,7 +105,7 @@ type Agent struct {
 // New makes an agent.
 func New(o Options) (*Agent, error) {
 	a := &Agent{
-		Options: o, announced: &announcements{}, metrics: newMetrics(), said: map[string]bool{},
+		Options: o, announced: &announcements{}, metrics: newMetrics(), said: map[string]string{},
 		budget: budget{share: o.Share}, woken: make(chan string, 1),
 	}
 	var err error
@@ -128,10 +129,15 @@ func New(o Options) (*Agent, error) {
 // Handler serves the metrics, and says that the process lives.
 func (a *Agent) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes,
+	}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	return mux
 }
+
+// maxScrapes is how many requests for the metrics are answered at once: each pod of the cluster may be able to ask.
+const maxScrapes = 4
 
 // Serve answers requests until the context ends. The error is that of the listener.
 func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
@@ -247,11 +253,12 @@ func (a *Agent) pass(ctx context.Context, reason string) {
 		a.budget.pass(now, used, a.times())
 	}
 	a.metrics.cpu.Add((used - before).Seconds())
-	a.next = now.Add(a.untilNext())
+	a.next, a.failed = now.Add(a.untilNext()), err != nil
 	a.showState()
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
+		a.noteChanges()
 		a.metrics.failures.Inc()
 		a.publisher.failed(err)
 		a.next = now.Add(jittered(min(a.Full, failurePause)))
@@ -294,17 +301,13 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	if !at.Before(a.anewAt) {
 		a.memory.Forget()
 		a.anewAt = at.Add(jittered(a.Full))
+		if a.objects.knowsOthers() { // of which one may be gone
+			a.readNodes(ctx, at)
+		}
 	}
 	got := a.judge(state)
-	if asksForNodes(&got) && !at.Before(a.nodesAt) {
-		a.nodesAt = at.Add(jittered(a.Full))
-		if err := a.objects.readNodes(ctx); err != nil {
-			a.nodesAt = at.Add(jittered(min(a.Full, failurePause)))
-			a.say(otherNodes, err)
-		} else {
-			a.ended(otherNodes)
-			got = a.judge(state)
-		}
+	if asksForNodes(&got) && !at.Before(a.nodesAt) && a.readNodes(ctx, at) {
+		got = a.judge(state)
 	}
 	if got.Error != "" {
 		return errors.New(got.Error)
@@ -315,6 +318,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.listed = got.Mode != nil && got.Mode.Actual == kubeproxy.IPTables
 	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
+	v.grace = a.grace
 	v.pending = a.latency.oldest()
 	v.at, v.took = at, time.Since(at)
 	if !a.read.IsZero() {
@@ -324,6 +328,18 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.metrics.show(v)
 	a.publisher.judged(&got, v, &a.settler)
 	return nil
+}
+
+// readNodes reads the other Nodes for a pass that began at a time, and returns whether it could.
+func (a *Agent) readNodes(ctx context.Context, at time.Time) bool {
+	a.nodesAt = at.Add(jittered(a.Full))
+	if err := a.objects.readNodes(ctx); err != nil {
+		a.nodesAt = at.Add(jittered(min(a.Full, failurePause)))
+		a.say(otherNodes, err)
+		return false
+	}
+	a.ended(otherNodes)
+	return true
 }
 
 // judge judges the node by the API's objects as they are now.
@@ -366,11 +382,16 @@ func (a *Agent) isPolled(r *report.NodeReport) bool {
 	return false
 }
 
-// measure takes the time that the rules took to follow the API.
-func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
+// noteChanges notes the changes of endpoints since the last pass, of each Service the first.
+func (a *Agent) noteChanges() {
 	for _, c := range a.objects.take() {
 		a.latency.changed(c.of, c.at)
 	}
+}
+
+// measure takes the time that the rules took to follow the API.
+func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
+	a.noteChanges()
 	heard, _ := a.announced.all()
 	mode := ""
 	if r.Mode != nil {
@@ -389,11 +410,14 @@ func (a *Agent) measure(r *report.NodeReport, at, end time.Time) {
 }
 
 // say logs an error, once until it has ended.
-func (a *Agent) say(what string, err error) {
+func (a *Agent) say(what string, err error) { a.sayOf(what, "", err) }
+
+// sayOf is say, again where it is about something else than before.
+func (a *Agent) sayOf(what, about string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.said[what] {
-		a.said[what] = true
+	if was, known := a.said[what]; !known || was != about {
+		a.said[what] = about
 		a.log("error: " + err.Error())
 	}
 }
@@ -402,7 +426,7 @@ func (a *Agent) say(what string, err error) {
 func (a *Agent) ended(what string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.said[what] {
+	if _, known := a.said[what]; known {
 		delete(a.said, what)
 		a.log("it works again: " + what)
 	}

@@ -26,10 +26,11 @@ func pause(ctx context.Context, d time.Duration) error {
 // await waits for the next pass, and returns what begins it.
 func (a *Agent) await(ctx context.Context) (reason string, err error) {
 	due, reason := a.next, reasonPeriodic
-	if a.polled {
+	if a.polled && !a.failed {
 		due, reason = a.at.Add(a.Poll), reasonPoll
 	}
-	if n, in := a.settler.waiting(time.Now(), a.grace); n > 0 {
+	// A pass that has failed has shown nothing of what is waited for, and is tried again in its own time.
+	if n, in := a.settler.waiting(time.Now(), a.grace); n > 0 && !a.failed {
 		// Not at once: what waits longer than its time does so for a second sighting.
 		if at := time.Now().Add(max(in, quietTime)); at.Before(due) {
 			due, reason = at, reasonSettle

@@ -30,9 +30,17 @@ const (
 
 // listen receives the notifications of nf_tables in this process's network namespace until the context ends. heard is
 // called for each change of the rules, with lost where the kernel has discarded some notifications; failed for an
-// error, after which it begins anew.
+// error, after which it begins anew. It waits for a kernel that has nf_tables.
 func listen(ctx context.Context, works func(bool), heard func(lost bool), failed func(error)) {
 	for again := false; ctx.Err() == nil; again = true {
+		// To subscribe to what the kernel does not have would load it (nfnetlink_bind in net/netfilter/nfnetlink.c).
+		if has, err := collect.HasNFTables(); err == nil && !has {
+			works(false)
+			if pause(ctx, announceRetry) != nil {
+				return
+			}
+			continue
+		}
 		err := receive(ctx, func(on bool) {
 			works(on)
 			if again { // what was announced during the pause is not known, either

@@ -60,7 +60,7 @@ type took struct {
 
 // Why a change is not measured.
 const (
-	whyNotAttributed = "not_attributed" // which of many changes of the rules it was is not known closely enough
+	whyNotAttributed = "not_attributed" // when, or with which of many changes of the rules, is not known closely enough
 	whyNotJudged     = "not_judged"     // a path of the Service is unknown, or was wrong before
 )
 
@@ -69,15 +69,16 @@ var unmeasured = []string{whyNotAttributed, whyNotJudged}
 
 // A measurement counts if its bounds are so close together: a bucket of the histogram, or a tenth of the time.
 const (
-	closeTogether = time.Second
-	closeShare    = 0.1
+	closeTogether  = time.Second
+	polledTogether = 2 * DefaultPoll // where the kernel does not announce changes
+	closeShare     = 0.1
 )
 
 // pass returns what a pass has shown. at is when it began to read the node, end when it had read it. Where the kernel
 // announces changes, a change took effect with one of the announcements after both the change and the last reading that
 // did not show it, but which one is not known: the time is up to the last of them, and where the first was much earlier
 // it is not measured. A change without any needed no other rules. Where the kernel does not announce changes, polled is
-// set, and the reading itself is the time. before tells whether a finding counted before a time.
+// set, and the reading itself is the time, unless that was long after the last one. before tells whether a finding counted before a time.
 func (l *latency) pass(
 	r *report.NodeReport, at, end time.Time, heard *announced, polled bool, before func(subject, time.Time) bool,
 ) (out []took) {
@@ -102,13 +103,17 @@ func (l *latency) pass(
 			out = append(out, took{family: of.family, why: whyNotJudged})
 			continue
 		}
-		if polled {
-			out = append(out, took{family: of.family, time: at.Sub(c.at)})
-			continue
-		}
 		after := c.at
 		if c.wrong.After(after) {
 			after = c.wrong
+		}
+		if polled {
+			x := took{family: of.family, time: at.Sub(c.at)}
+			if doubt := at.Sub(after); doubt > max(polledTogether, time.Duration(closeShare*float64(x.time))) {
+				x.time, x.why = 0, whyNotAttributed // passes were far apart, for the budget
+			}
+			out = append(out, x)
+			continue
 		}
 		first, last, ok := heard.between(after, end)
 		took := took{family: of.family, time: last.Sub(c.at)}

@@ -30,6 +30,7 @@ const (
 	findingsMetric    = "svcproxy_findings"
 	foldedMetric      = "svcproxy_findings_folded"
 	settlingMetric    = "svcproxy_findings_settling"
+	settlingForMetric = "svcproxy_findings_settling_seconds"
 	nodeMetric        = "svcproxy_node_info"
 	unmeasuredMetric  = "svcproxy_api_to_kernel_unmeasured_total"
 	latencyMetric     = "svcproxy_api_to_kernel_seconds"
@@ -69,6 +70,10 @@ var declared = []metric{
 	},
 	{foldedMetric, "gauge", "Series of svcproxy_findings that are folded into those with the namespace (others).", nil},
 	{settlingMetric, "gauge", "Findings that do not count yet.", nil},
+	{
+		settlingForMetric, "gauge", "For how long one of the findings that do not count yet has been seen in each pass, " +
+			"whatever the API has changed meanwhile; 0 for none.", nil,
+	},
 	{nodeMetric, "gauge", "Always 1; the labels say what the node runs.", []string{
 		"mode", "backend", "kube_proxy_version",
 	}},
@@ -144,6 +149,8 @@ type view struct {
 	paths                  map[report.Verdict]int
 	findings               map[series]int
 	settling               int
+	settlingFor            time.Duration // how long the first of these has been seen
+	grace                  time.Duration // that kube-proxy is given
 	mode, backend, version string
 	synced                 float64 // Unix time in seconds; 0: not known
 	at                     time.Time
@@ -200,7 +207,7 @@ func newMetrics() *metrics {
 	m.locks, m.starts, m.absent = counters(locksMetric), counter(startsMetric), counter(absentMetric)
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
 	for _, name := range []string{
-		pathsMetric, findingsMetric, foldedMetric, settlingMetric, nodeMetric, proxySyncedMetric, readMetric,
+		pathsMetric, findingsMetric, foldedMetric, settlingMetric, settlingForMetric, nodeMetric, proxySyncedMetric, readMetric,
 		durationMetric, unreadMetric, pollingMetric, pendingMetric, trackedMetric,
 	} {
 		d := byName[name]
@@ -283,6 +290,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(foldedMetric, float64(folded))
 	gauge(settlingMetric, float64(v.settling))
+	gauge(settlingForMetric, v.settlingFor.Seconds())
 	gauge(nodeMetric, 1, v.mode, v.backend, v.version)
 	if v.synced > 0 {
 		gauge(proxySyncedMetric, v.synced)

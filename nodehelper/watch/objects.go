@@ -61,7 +61,7 @@ type objects struct {
 	version int                                // of the objects
 	changes map[types.NamespacedName]time.Time // the last change of each Service, where there was one
 	pending []endpointChange                   // changes of endpoints that nobody has taken yet
-	away    map[string]bool                    // kinds whose last request failed
+	away    map[string]time.Time               // kinds whose last request failed, and since when
 	others  []*corev1.Node                     // the other Nodes, as of the last readNodes
 }
 
@@ -76,7 +76,7 @@ func newObjects(client kubernetes.Interface, node string) (*objects, error) {
 	o := &objects{
 		client: client, node: node,
 		wake: func() {}, failed: func(string, error) {}, answered: func(string) {}, reached: func([]string) {}, now: time.Now,
-		changes: map[types.NamespacedName]time.Time{}, away: map[string]bool{},
+		changes: map[types.NamespacedName]time.Time{}, away: map[string]time.Time{},
 	}
 	o.informers = map[string]cache.SharedIndexInformer{
 		kindServices: informer[corev1.Service](o, client, kindServices, client.CoreV1().Services(metav1.NamespaceAll), ""),
@@ -139,8 +139,14 @@ func (o *objects) asked(ctx context.Context, kind string, err error) {
 		return // this process ends
 	}
 	o.mu.Lock()
-	back := err == nil && o.away[kind]
-	o.away[kind] = err != nil
+	_, was := o.away[kind]
+	back := err == nil && was
+	switch {
+	case back:
+		delete(o.away, kind)
+	case err != nil && !was:
+		o.away[kind] = o.now()
+	}
 	o.mu.Unlock()
 	if err != nil {
 		o.failed(kind, err)
@@ -170,12 +176,19 @@ func (o *objects) synced() bool {
 func (o *objects) connected() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, away := range o.away {
-		if away {
-			return false
+	return len(o.away) == 0
+}
+
+// awaySince returns the kind whose requests have failed for the longest time, and since when; "" for none.
+func (o *objects) awaySince() (kind string, since time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for k, at := range o.away {
+		if kind == "" || at.Before(since) || at.Equal(since) && k < kind {
+			kind, since = k, at
 		}
 	}
-	return true
+	return kind, since
 }
 
 // changed notes a change of an object: before is nil of a new one, now of one that is gone.
@@ -206,7 +219,7 @@ func (o *objects) changed(before, now any, initial bool) {
 		name := types.NamespacedName{Namespace: x.Namespace, Name: x.Labels[discoveryv1.LabelServiceName]}
 		if !sameEndpoints(before, now) {
 			o.note(name, at, initial)
-			if !initial && name.Name != "" {
+			if !initial && programs(x) {
 				o.pending = append(o.pending, endpointChange{familyOf{name, corev1.IPFamily(x.AddressType)}, at})
 			}
 		}
@@ -220,6 +233,18 @@ func (o *objects) changed(before, now any, initial bool) {
 	}
 	o.wake()
 }
+
+// programs tells whether kube-proxy programs the endpoints of a slice: it watches none of headless Services, and none
+// that another proxy serves (pkg/proxy/config and cmd/kube-proxy/app/server.go), and takes no names for addresses.
+func programs(s *discoveryv1.EndpointSlice) bool {
+	_, headless := s.Labels[corev1.IsHeadlessService]
+	_, others := s.Labels[proxyName]
+	return s.Labels[discoveryv1.LabelServiceName] != "" && !headless && !others &&
+		(s.AddressType == discoveryv1.AddressTypeIPv4 || s.AddressType == discoveryv1.AddressTypeIPv6)
+}
+
+// proxyName is the label of what another proxy serves (pkg/proxy/apis/well_known_labels.go).
+const proxyName = "service.kubernetes.io/service-proxy-name"
 
 // nodeOf returns a Node; nil for anything else.
 func nodeOf(object any) *corev1.Node {
@@ -357,6 +382,13 @@ func (o *objects) readNodes(ctx context.Context) error {
 	o.others = others
 	o.version++
 	return nil
+}
+
+// knowsOthers tells whether other Nodes were read.
+func (o *objects) knowsOthers() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.others != nil
 }
 
 // nodesTime is how long readNodes may take.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -88,15 +89,18 @@ type publisher struct {
 	node func() *corev1.Node
 	// silence is after how long without a pass the node counts as not judged any more.
 	silence time.Duration
+	// away returns the kind of the API's objects that could not be read for the longest time, and since when; "" for none.
+	away func() (kind string, since time.Time)
 	// done is told of each attempt to write; why is a label of its metric, "" where it succeeded.
 	done func(why string, err error)
 
 	mu       sync.Mutex
 	findings []nodereport.Finding
-	status   *nodereport.Status // of the last pass, without findings; nil: there was none
-	failure  string             // why the node could not be judged since
-	first    time.Time          // when the first pass began
-	settled  bool               // what the first passes have found has settled
+	status   *nodereport.Status  // of the last pass, without findings; nil: there was none
+	failure  string              // why the node could not be judged since
+	first    time.Time           // when the first pass began
+	settled  bool                // what the first passes have found has settled
+	waiting  map[findingKey]bool // findings of the last pass that do not count yet
 	changed  chan struct{}
 
 	// Of the goroutine that writes.
@@ -136,6 +140,7 @@ func newPublisher(a *Agent) *publisher {
 		}
 		return nil
 	}
+	p.away = a.objects.awaySince
 	p.done = func(why string, err error) {
 		if err == nil {
 			a.metrics.published.Inc()
@@ -171,12 +176,13 @@ func (p *publisher) judged(r *report.NodeReport, v *view, s *settler) {
 	}
 	status.Verdict = nodereport.VerdictOf(&status.Paths, findings)
 	p.mu.Lock()
-	p.findings, p.status, p.failure = findings, status, ""
+	p.findings, p.status, p.failure, p.waiting = findings, status, "", waitingOf(r, s)
 	p.mu.Unlock()
 	p.wake()
 }
 
-// startTime is how long after the first pass nothing is published while something does not count yet.
+// startTime is how long after the first pass nothing is published while something does not count yet; longer where
+// kube-proxy is given longer, as what is wrong counts after that.
 const startTime = time.Minute
 
 // settles tells whether this process has started just now and findings do not count yet: of a node that is wrong the
@@ -187,7 +193,7 @@ func (p *publisher) settles(v *view) bool {
 	if p.first.IsZero() {
 		p.first = v.at
 	}
-	p.settled = p.settled || v.settling == 0 || v.at.Sub(p.first) >= startTime
+	p.settled = p.settled || v.settling == 0 || v.at.Sub(p.first) >= max(startTime, v.grace)
 	return !p.settled
 }
 
@@ -275,6 +281,12 @@ func (p *publisher) current(now time.Time) (*nodereport.Status, []nodereport.Fin
 		}
 		if age := now.Sub(out.JudgedAt.Time); p.failure == "" && age > p.silence {
 			out.Error = "the node was last judged at " + out.JudgedAt.UTC().Format(time.RFC3339)
+		}
+	}
+	if p.away != nil && p.failure == "" {
+		if kind, since := p.away(); kind != "" && now.Sub(since) > awayGrace {
+			out.Error = "the node is judged by " + kind + " of the API as they were at " + since.UTC().Format(time.RFC3339) +
+				": they could not be read since"
 		}
 	}
 	if p.failure != "" {
@@ -404,7 +416,12 @@ func (p *publisher) forget(findings []nodereport.Finding) {
 	if len(p.earlier) == 0 {
 		return
 	}
-	now := map[findingKey]bool{}
+	p.mu.Lock()
+	now := maps.Clone(p.waiting) // by an earlier process they counted, and they are there still
+	p.mu.Unlock()
+	if now == nil {
+		now = map[findingKey]bool{}
+	}
 	for i := range findings {
 		now[keyOf(&findings[i])] = true
 	}

@@ -10,6 +10,25 @@ import (
 // notJudged is the code of paths that could not be judged where no finding says why.
 const notJudged = "NotJudged"
 
+// waitingOf are the findings that do not count yet.
+func waitingOf(r *report.NodeReport, s *settler) map[findingKey]bool {
+	out := map[findingKey]bool{}
+	add := func(p *report.Path, f *report.Finding) {
+		if of := subjectOf(p, f); severe(f) && !s.counts(of) {
+			out[findingKey{f.Code, of.service.Namespace, of.service.Name, f.Severity}] = true
+		}
+	}
+	for i := range r.Paths {
+		for k := range r.Paths[i].Findings {
+			add(&r.Paths[i], &r.Paths[i].Findings[k])
+		}
+	}
+	for i := range r.Findings {
+		add(nil, &r.Findings[i])
+	}
+	return out
+}
+
 // publishedOf adds up, by code and Service, the findings that count, and why paths could not be judged.
 func publishedOf(r *report.NodeReport, s *settler) []nodereport.Finding {
 	at := map[findingKey]int{}

@@ -31,6 +31,7 @@ type subject struct {
 
 // sighting is how long a finding has been seen.
 type sighting struct {
+	first  time.Time // when the node was first read that showed it, as all passes since
 	since  time.Time // when the node was first read that showed it, or the Service changed last
 	last   time.Time // when the node was last read that showed it
 	times  int       // since then
@@ -56,7 +57,7 @@ func (s *settler) pass(
 		}
 		x := s.seen[f]
 		if x == nil {
-			x = &sighting{since: at}
+			x = &sighting{first: at, since: at}
 		}
 		next[f] = x
 		x.last = at
@@ -104,6 +105,16 @@ func (s *settler) waiting(now time.Time, grace time.Duration) (n int, next time.
 		n++
 	}
 	return n, next
+}
+
+// settlingFor is for how long one of the findings that do not count yet has been seen in each pass.
+func (s *settler) settlingFor() (d time.Duration) {
+	for _, x := range s.seen {
+		if !x.counts {
+			d = max(d, x.last.Sub(x.first))
+		}
+	}
+	return d
 }
 
 // subjectOf names a finding of a path; of the node where path is nil.

@@ -39,7 +39,7 @@ func (a *Agent) noteUnread(s *nodestate.State) {
 	for i, f := range unread {
 		reasons[i] = fmt.Sprintf("%s: %s", f, s.Unread(f))
 	}
-	a.say(filesOfTheNode, errors.New("not read: "+strings.Join(reasons, "; ")))
+	a.sayOf(filesOfTheNode, strings.Join(unread, " "), errors.New("not read: "+strings.Join(reasons, "; ")))
 }
 
 // untilNext is the time from a pass to the next one where nothing changes. What could not be read may be readable in a

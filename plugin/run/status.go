@@ -178,10 +178,10 @@ func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
 				node.Folded += o.Folded[i].Services
 			}
 		}
-		if why := s.doubt(o); why != "" && node.Verdict != report.Mismatch {
+		if why := s.doubt(p.Object); why != "" && node.Verdict != report.Mismatch {
 			node.Verdict, node.Error = report.Unknown, why
 		}
-		if s.outdated(o) {
+		if s.outdated(p.Object) {
 			known.Unsure = func(string, report.ObjectRef) bool { return true }
 		}
 		sum.Paths += o.Paths.Total
@@ -227,30 +227,30 @@ func (s *status) notKnown(n *corev1.Node, p *cluster.NodeReport) string {
 	if why := o.Outdated(s.now); why != "" {
 		return why
 	}
-	if s.service != nil && !s.service.CreationTimestamp.Time.Before(o.Status.JudgedAt.Time) {
+	if s.service != nil && !s.service.CreationTimestamp.Time.Before(o.JudgedBefore()) {
 		return "its report is older than the Service"
 	}
 	return ""
 }
 
 // doubt says why the Service that was asked for may be wrong on a node that has no finding about it; "": it is not.
-func (s *status) doubt(o *nodereport.Status) string {
+func (s *status) doubt(o *nodereport.Object) string {
 	switch {
 	case s.service == nil:
-	case len(o.Folded) > 0:
+	case len(o.Status.Folded) > 0:
 		return "its report does not hold all findings, and those that it names are not of the Service"
 	case s.outdated(o):
 		return fmt.Sprintf("its report is older than the last change of the Service, at %s: a newer one is due within %v, "+
 			"and trace reads the node itself", s.changed.UTC().Format(time.RFC3339),
-			time.Duration(o.RenewSeconds)*time.Second)
+			time.Duration(o.Status.RenewSeconds)*time.Second)
 	}
 	return ""
 }
 
 // outdated tells whether a node was judged before the last change of the Service that was asked for. An agent judges a
 // change within seconds, but writes of a node that stays right only every few minutes.
-func (s *status) outdated(o *nodereport.Status) bool {
-	return s.service != nil && !s.changed.Before(o.JudgedAt.Time)
+func (s *status) outdated(o *nodereport.Object) bool {
+	return s.service != nil && !s.changed.Before(o.JudgedBefore())
 }
 
 // unsureOf tells of which findings it is not known whether a node has them: those whose code is folded there, and those

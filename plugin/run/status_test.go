@@ -417,3 +417,25 @@ func TestStatusIsBounded(t *testing.T) {
 		t.Errorf("%d groups, %d left of %d", len(r.Groups), r.GroupsLeft, r.Summary.Findings)
 	}
 }
+
+// A node whose clock is ahead, as the API server's own time of the write tells, was not judged after a Service that is
+// newer by the API server's clock.
+func TestTheClockOfANodeThatIsAhead(t *testing.T) {
+	objects, reports := published(1)
+	judged := statusNow.Add(-150 * time.Second) // by the API server's clock
+	shown, written := metav1.NewTime(judged.Add(100*time.Second)), metav1.NewTime(judged)
+	o := reports[0].Object
+	o.Status.JudgedAt, o.Status.RenewedAt = &shown, shown
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(judged.Add(90 * time.Second)),
+	}}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &written}}
+	if r := statusOf(objects, reports, svc, nil, statusNow); r.Nodes[0].Error == "" {
+		t.Errorf("%s, judged before the Service was there", r.Nodes[0].Verdict)
+	}
+	later := metav1.NewTime(shown.Time)
+	o.ManagedFields[0].Time = &later
+	if r := statusOf(objects, reports, svc, nil, statusNow); r.Nodes[0].Error != "" {
+		t.Errorf("its clock is right, and %s", r.Nodes[0].Error)
+	}
+}

@@ -147,8 +147,10 @@ global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [%q]
 scrape_configs:
 - job_name: svcproxy/svcproxy-watch
+  honor_labels: true
   static_configs:
-  - {targets: [%q], labels: {node: %s}}
+  - targets: [%q]
+    labels: {node: %s, namespace: svcproxy, pod: svcproxy-watch-x, container: nodehelper, endpoint: metrics}
 `, writeRules(t), agent, capturedNode)
 	path := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {

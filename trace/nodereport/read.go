@@ -188,6 +188,22 @@ func (o *Object) Outdated(now time.Time) string {
 	return ""
 }
 
+// JudgedBefore is when the node was judged by the clock of the API server, as far as what that notes of its own writes
+// tells how much the node's clock is ahead of it. JudgedAt has to be set.
+func (o *Object) JudgedBefore() time.Time {
+	var written time.Time
+	for i := range o.ManagedFields {
+		if at := o.ManagedFields[i].Time; at != nil && at.After(written) {
+			written = at.Time
+		}
+	}
+	at := o.Status.JudgedAt.Time
+	if written.IsZero() {
+		return at
+	}
+	return at.Add(-max(0, o.Status.RenewedAt.Sub(written)))
+}
+
 // maxUnjudged is for how long an agent may not have judged its node: it judges all paths every ten minutes, and says so
 // itself where it cannot.
 const maxUnjudged = 6 * time.Hour

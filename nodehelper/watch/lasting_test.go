@@ -103,11 +103,13 @@ func TestChangesThatNeedNoRuleAreNotMeasured(t *testing.T) {
 		slice(discoveryv1.AddressTypeIPv4, "10.1.0.1", proxyName),
 		slice(discoveryv1.AddressTypeFQDN, "db.example.com"),
 	} {
-		if a.objects.changed(nil, s, false); len(a.objects.take()) > 0 {
+		a.objects.changed(nil, s, false)
+		if len(a.objects.take()) > 0 {
 			t.Errorf("measured: %s %v", s.AddressType, s.Labels)
 		}
 	}
-	if a.objects.changed(nil, slice(discoveryv1.AddressTypeIPv4, "10.1.0.1"), false); len(a.objects.take()) != 1 {
+	a.objects.changed(nil, slice(discoveryv1.AddressTypeIPv4, "10.1.0.1"), false)
+	if len(a.objects.take()) != 1 {
 		t.Error("the change of a Service that kube-proxy programs is not measured")
 	}
 }

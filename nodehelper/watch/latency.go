@@ -78,7 +78,8 @@ const (
 // announces changes, a change took effect with one of the announcements after both the change and the last reading that
 // did not show it, but which one is not known: the time is up to the last of them, and where the first was much earlier
 // it is not measured. A change without any needed no other rules. Where the kernel does not announce changes, polled is
-// set, and the reading itself is the time, unless that was long after the last one. before tells whether a finding counted before a time.
+// set, and the reading itself is the time, unless that was long after the last one. before tells whether a finding
+// counted before a time.
 func (l *latency) pass(
 	r *report.NodeReport, at, end time.Time, heard *announced, polled bool, before func(subject, time.Time) bool,
 ) (out []took) {

@@ -207,8 +207,8 @@ func newMetrics() *metrics {
 	m.locks, m.starts, m.absent = counters(locksMetric), counter(startsMetric), counter(absentMetric)
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
 	for _, name := range []string{
-		pathsMetric, findingsMetric, foldedMetric, settlingMetric, settlingForMetric, nodeMetric, proxySyncedMetric, readMetric,
-		durationMetric, unreadMetric, pollingMetric, pendingMetric, trackedMetric,
+		pathsMetric, findingsMetric, foldedMetric, settlingMetric, settlingForMetric, nodeMetric, proxySyncedMetric,
+		readMetric, durationMetric, unreadMetric, pollingMetric, pendingMetric, trackedMetric,
 	} {
 		d := byName[name]
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)

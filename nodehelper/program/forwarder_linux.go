@@ -19,7 +19,7 @@ import (
 
 // forwarder forwards the connections of TCP that its listeners accept, in one goroutine, which waits for all sockets
 // together, by an epoll of its own. With two goroutines for each connection, and the net package, a short connection
-// took a tenth to a quarter longer than HAProxy's; with the scheduler waiting for the epoll a tenth in part.
+// took a tenth to a quarter longer than HAProxy's; where Go's scheduler waited for the epoll, a tenth in some runs.
 //
 // Sockets are watched for edges: what is readable and writable is kept here, until the kernel says EAGAIN.
 type forwarder struct {

@@ -153,8 +153,8 @@ func readyNow(epoll int, events []unix.EpollEvent) int {
 	return int(n)
 }
 
-// waitFor returns how many events there are once there are some, or the time is over; zero: whenever that is. Here the
-// scheduler is told, as it takes long.
+// waitFor waits until there are events, and returns how many; none where it was interrupted, or until is over, which is
+// never where it is zero. The scheduler is told of this call, as it takes long.
 func waitFor(epoll int, events []unix.EpollEvent, until time.Time) int {
 	ms := -1
 	if !until.IsZero() {

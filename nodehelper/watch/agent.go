@@ -318,7 +318,6 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.listed = got.Mode != nil && got.Mode.Actual == kubeproxy.IPTables
 	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
-	v.grace = a.grace
 	v.pending = a.latency.oldest()
 	v.at, v.took = at, time.Since(at)
 	if !a.read.IsZero() {

@@ -100,7 +100,7 @@ func TestChangesThatNeedNoRuleAreNotMeasured(t *testing.T) {
 	}
 	for _, s := range []*discoveryv1.EndpointSlice{
 		slice(discoveryv1.AddressTypeIPv4, "10.1.0.1", corev1.IsHeadlessService),
-		slice(discoveryv1.AddressTypeIPv4, "10.1.0.1", proxyName),
+		slice(discoveryv1.AddressTypeIPv4, "10.1.0.1", "service.kubernetes.io/service-proxy-name"),
 		slice(discoveryv1.AddressTypeFQDN, "db.example.com"),
 	} {
 		a.objects.changed(nil, s, false)

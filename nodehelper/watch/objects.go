@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -219,7 +220,7 @@ func (o *objects) changed(before, now any, initial bool) {
 		name := types.NamespacedName{Namespace: x.Namespace, Name: x.Labels[discoveryv1.LabelServiceName]}
 		if !sameEndpoints(before, now) {
 			o.note(name, at, initial)
-			if !initial && programs(x) {
+			if !initial && judge.ServedSlice(x) {
 				o.pending = append(o.pending, endpointChange{familyOf{name, corev1.IPFamily(x.AddressType)}, at})
 			}
 		}
@@ -233,18 +234,6 @@ func (o *objects) changed(before, now any, initial bool) {
 	}
 	o.wake()
 }
-
-// programs tells whether kube-proxy programs the endpoints of a slice: it watches none of headless Services, and none
-// that another proxy serves (pkg/proxy/config and cmd/kube-proxy/app/server.go), and takes no names for addresses.
-func programs(s *discoveryv1.EndpointSlice) bool {
-	_, headless := s.Labels[corev1.IsHeadlessService]
-	_, others := s.Labels[proxyName]
-	return s.Labels[discoveryv1.LabelServiceName] != "" && !headless && !others &&
-		(s.AddressType == discoveryv1.AddressTypeIPv4 || s.AddressType == discoveryv1.AddressTypeIPv6)
-}
-
-// proxyName is the label of what another proxy serves (pkg/proxy/apis/well_known_labels.go).
-const proxyName = "service.kubernetes.io/service-proxy-name"
 
 // nodeOf returns a Node; nil for anything else.
 func nodeOf(object any) *corev1.Node {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -283,11 +282,9 @@ func (p *publisher) current(now time.Time) (*nodereport.Status, []nodereport.Fin
 			out.Error = "the node was last judged at " + out.JudgedAt.UTC().Format(time.RFC3339)
 		}
 	}
-	if p.away != nil && p.failure == "" {
-		if kind, since := p.away(); kind != "" && now.Sub(since) > awayGrace {
-			out.Error = "the node is judged by " + kind + " of the API as they were at " + since.UTC().Format(time.RFC3339) +
-				": they could not be read since"
-		}
+	if kind, since := p.away(); kind != "" && now.Sub(since) > awayGrace {
+		out.Error = "the node is judged by " + kind + " of the API as they were at " + since.UTC().Format(time.RFC3339) +
+			": they could not be read since"
 	}
 	if p.failure != "" {
 		out.Error = "the node could not be judged: " + p.failure
@@ -417,16 +414,14 @@ func (p *publisher) forget(findings []nodereport.Finding) {
 		return
 	}
 	p.mu.Lock()
-	now := maps.Clone(p.waiting) // by an earlier process they counted, and they are there still
+	waiting := p.waiting // by an earlier process they counted, and they are there still
 	p.mu.Unlock()
-	if now == nil {
-		now = map[findingKey]bool{}
-	}
+	now := map[findingKey]bool{}
 	for i := range findings {
 		now[keyOf(&findings[i])] = true
 	}
 	for k := range p.earlier {
-		if !now[k] {
+		if !now[k] && !waiting[k] {
 			delete(p.earlier, k)
 		}
 	}

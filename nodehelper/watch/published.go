@@ -13,18 +13,10 @@ const notJudged = "NotJudged"
 // waitingOf are the findings that do not count yet.
 func waitingOf(r *report.NodeReport, s *settler) map[findingKey]bool {
 	out := map[findingKey]bool{}
-	add := func(p *report.Path, f *report.Finding) {
-		if of := subjectOf(p, f); severe(f) && !s.counts(of) {
+	for of, f := range wrongIn(r) {
+		if !s.counts(of) {
 			out[findingKey{f.Code, of.service.Namespace, of.service.Name, f.Severity}] = true
 		}
-	}
-	for i := range r.Paths {
-		for k := range r.Paths[i].Findings {
-			add(&r.Paths[i], &r.Paths[i].Findings[k])
-		}
-	}
-	for i := range r.Findings {
-		add(nil, &r.Findings[i])
 	}
 	return out
 }

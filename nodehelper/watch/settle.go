@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"iter"
 	"strconv"
 	"time"
 
@@ -139,20 +140,28 @@ func subjectOf(path *report.Path, f *report.Finding) subject {
 // severe tells whether a finding makes a verdict worse.
 func severe(f *report.Finding) bool { return f.Severity != report.Info }
 
-// subjectsOf lists what is found wrong in a report.
-func subjectsOf(r *report.NodeReport) []subject {
-	var out []subject
-	for i := range r.Paths {
-		for k := range r.Paths[i].Findings {
-			if f := &r.Paths[i].Findings[k]; severe(f) {
-				out = append(out, subjectOf(&r.Paths[i], f))
+// wrongIn yields what is found wrong in a report: of its paths, and of the node.
+func wrongIn(r *report.NodeReport) iter.Seq2[subject, *report.Finding] {
+	return func(yield func(subject, *report.Finding) bool) {
+		for i := range r.Paths {
+			for k := range r.Paths[i].Findings {
+				if f := &r.Paths[i].Findings[k]; severe(f) && !yield(subjectOf(&r.Paths[i], f), f) {
+					return
+				}
+			}
+		}
+		for i := range r.Findings {
+			if f := &r.Findings[i]; severe(f) && !yield(subjectOf(nil, f), f) {
+				return
 			}
 		}
 	}
-	for i := range r.Findings {
-		if f := &r.Findings[i]; severe(f) {
-			out = append(out, subjectOf(nil, f))
-		}
+}
+
+// subjectsOf lists what is found wrong in a report.
+func subjectsOf(r *report.NodeReport) (out []subject) {
+	for of := range wrongIn(r) {
+		out = append(out, of)
 	}
 	return out
 }

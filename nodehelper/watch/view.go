@@ -67,7 +67,7 @@ func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
 		}
 	}
 	v.settling, _ = a.settler.waiting(time.Now(), a.grace)
-	v.settlingFor = a.settler.settlingFor()
+	v.settlingFor, v.grace = a.settler.settlingFor(), a.grace
 	if r.Mode != nil {
 		v.mode, v.backend, v.version = r.Mode.Actual, r.Mode.Backend, r.Mode.KubeProxyVersion
 	}

@@ -86,11 +86,12 @@ func (t *text) diff(d *report.Diff) {
 		}
 	}
 	if d.Compares != report.ComparesNodes {
-		if lost := slices.Concat(failedOn(d, beforeOf), failedOn(d, afterOf)); len(lost) > 0 {
+		before, after := failedOn(d, beforeOf), failedOn(d, afterOf)
+		if len(before)+len(after) > 0 {
 			t.Blank()
 		}
-		t.lostFor(failedOn(d, beforeOf), "NOT INSPECTED before")
-		t.lostFor(failedOn(d, afterOf), "NOT INSPECTED after")
+		t.lostFor(before, "NOT INSPECTED before")
+		t.lostFor(after, "NOT INSPECTED after")
 	}
 	for i := range d.Nodes {
 		if i >= diffNodes && !t.wide {

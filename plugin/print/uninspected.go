@@ -22,12 +22,13 @@ func Uninspected(r *report.Report) []string {
 
 // UninspectedIn says which nodes of a Diff could not be inspected, on which side, and why.
 func UninspectedIn(d *report.Diff) []string {
+	before, after := failedOn(d, beforeOf), failedOn(d, afterOf)
 	if d.Compares == report.ComparesNodes {
-		return uninspected(slices.Concat(failedOn(d, beforeOf), failedOn(d, afterOf)), "was", "were", "not inspected")
+		return uninspected(slices.Concat(before, after), "was", "were", "not inspected")
 	}
 	return slices.Concat(
-		uninspected(failedOn(d, beforeOf), "was", "were", "not inspected in the snapshot before"),
-		uninspected(failedOn(d, afterOf), "was", "were", "not inspected in the snapshot after"),
+		uninspected(before, "was", "were", "not inspected in the snapshot before"),
+		uninspected(after, "was", "were", "not inspected in the snapshot after"),
 	)
 }
 

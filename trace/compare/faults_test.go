@@ -34,11 +34,7 @@ type capture struct {
 func open(t testing.TB, dir, node string) *capture {
 	t.Helper()
 	objects, n := snap.Node(t, filepath.Join(testdata, dir), node)
-	c := &capture{node: node, files: snap.Files(t, n), objects: objects}
-	if data, ok, err := n.File(snapshot.UnreadFile); err == nil && ok {
-		c.files[snapshot.UnreadFile] = data
-	}
-	return c
+	return &capture{node: node, files: snap.FilesAndUnread(t, n), objects: objects}
 }
 
 // with returns the capture with an edited file.

@@ -35,21 +35,36 @@ func namesOf(part string) []string {
 // notCompared notes a part that was not read on one side, or on both with a reason.
 func (c *comparison) notCompared(part string) {
 	for _, name := range namesOf(part) {
-		var why []string
-		for _, side := range [][2]*Facts{{c.a, c.b}, {c.b, c.a}} {
-			reason, unread := side[0].unread[name]
-			_, other := side[1].unread[name]
-			switch {
-			case unread && reason != "":
-				why = append(why, c.side(side[0])+": "+cut(reason))
-			case unread && !other:
-				why = append(why, c.side(side[0])+": not collected")
-			}
+		side := func(f *Facts) reading {
+			why, unread := f.unread[name]
+			return reading{c.side(f), unread, why}
 		}
-		if len(why) > 0 {
-			c.note(name, strings.Join(why, "; "))
+		if why := whyNot(side(c.a), side(c.b)); why != "" {
+			c.note(name, why)
 		}
 	}
+}
+
+// reading is whether a side has not read something, and why; "": it was not collected.
+type reading struct {
+	side   string
+	unread bool
+	why    string
+}
+
+// whyNot says why something is not compared that one side has not read, or both for a reason; "" where neither has
+// collected it, and where both have read it.
+func whyNot(a, b reading) string {
+	var out []string
+	for _, x := range [][2]reading{{a, b}, {b, a}} {
+		switch {
+		case x[0].unread && x[0].why != "":
+			out = append(out, x[0].side+": "+cut(x[0].why))
+		case x[0].unread && !x[1].unread:
+			out = append(out, x[0].side+": not collected")
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // note notes what is not compared, once.

@@ -55,28 +55,20 @@ func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int
 
 // both tells whether both sides have read the objects of a kind, and notes it where one has not.
 func (x *objects) both(part, kind string, before, after *snapshot.Cluster) bool {
-	var why []string
-	missing := 0
-	for _, side := range []struct {
-		name string
-		of   *snapshot.Cluster
-	}{{"before", before}, {"after", after}} {
-		if !slices.Contains(side.of.Missing, kind) {
-			continue
-		}
-		missing++
-		reason := "not collected"
-		for file, text := range side.of.Unread {
+	side := func(name string, of *snapshot.Cluster) reading {
+		out := reading{side: name, unread: slices.Contains(of.Missing, kind)}
+		for file, text := range of.Unread {
 			if strings.HasPrefix(file, "cluster/"+kind+".") {
-				reason = file + ": " + text
+				out.why = file + ": " + text
 			}
 		}
-		why = append(why, side.name+": "+reason)
+		return out
 	}
-	if missing == 1 || missing > 1 && len(before.Unread)+len(after.Unread) > 0 {
-		x.not = append(x.not, report.NotCompared{Part: part, Why: cut(strings.Join(why, "; "))})
+	a, b := side("before", before), side("after", after)
+	if why := whyNot(a, b); why != "" {
+		x.not = append(x.not, report.NotCompared{Part: part, Why: why})
 	}
-	return missing == 0
+	return !a.unread && !b.unread
 }
 
 func (x *objects) add(c report.Change) {

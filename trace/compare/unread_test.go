@@ -3,25 +3,17 @@
 package compare_test
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/compare"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
-
-// spoiled are the ways in which a file is not what it was: nil is one that is not there.
-var spoiled = map[string]func([]byte) []byte{
-	"missing": func([]byte) []byte { return nil },
-	"empty":   func([]byte) []byte { return []byte{} },
-	"cut":     func(b []byte) []byte { return b[:len(b)/2] },
-	"a page":  func([]byte) []byte { return []byte("<html>\n<h1>502 Bad Gateway</h1>\n</html>\n") },
-}
 
 // mayBeSo tells whether a file may be as it is on a node that has less: where one ends whose lines say something by
 // themselves nobody can tell; and a collector that lists what it could not read has found nothing to print, or no
@@ -55,11 +47,10 @@ func TestAFileThatWasNotReadMakesNoDifference(t *testing.T) {
 			was := whole.facts(t, alone)
 			_, listsUnread := whole.files[snapshot.UnreadFile]
 			for _, file := range slices.Sorted(maps.Keys(whole.files)) {
-				for how, spoil := range spoiled {
+				for how, data := range snap.Spoiled(whole.files[file]) {
 					now := *whole
 					now.files = maps.Clone(whole.files)
-					now.files[file] = spoil(bytes.Clone(whole.files[file]))
-					if now.files[file] == nil {
+					if now.files[file] = data; data == nil {
 						delete(now.files, file)
 					}
 					if mayBeSo(file, how, listsUnread) {

@@ -70,6 +70,9 @@ func (f *features) hidden(s *discoveryv1.EndpointSlice) bool {
 	return ok
 }
 
+// MayBeHidden tells whether the informers of some version of kube-proxy do not select an EndpointSlice.
+func MayBeHidden(s *discoveryv1.EndpointSlice) bool { return (&features{oneSelector: true}).hidden(s) }
+
 // collection is the endpoints of one Service port in one family.
 type collection struct {
 	endpoints []Endpoint

@@ -139,6 +139,13 @@ func (c *Cluster) indexEndpoints() {
 	}
 }
 
+// ServedSlice tells whether kube-proxy, of whatever version, programs the endpoints of a slice: it is of a Service, the
+// informers select it, and it has no names in place of addresses.
+func ServedSlice(s *discoveryv1.EndpointSlice) bool {
+	return expect.ServiceOf(s).Name != "" && !expect.MayBeHidden(s) &&
+		(s.AddressType == discoveryv1.AddressTypeIPv4 || s.AddressType == discoveryv1.AddressTypeIPv6)
+}
+
 // hasEndpoint tells whether an address is that of an endpoint.
 func (c *Cluster) hasEndpoint(a netip.Addr) bool {
 	_, has := c.endpoints.Get(a)

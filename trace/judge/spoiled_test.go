@@ -31,10 +31,7 @@ func TestAFileThatIsSpoiledMakesNothingWrong(t *testing.T) {
 		t.Run(at.name, func(t *testing.T) {
 			t.Parallel()
 			c, n := openSnapshot(t, filepath.Join("testdata", "snapshots", at.name), at.node)
-			files := snap.Files(t, n)
-			if data, ok, err := n.File(snapshot.UnreadFile); err == nil && ok {
-				files[snapshot.UnreadFile] = data
-			}
+			files := snap.FilesAndUnread(t, n)
 			judged := func(files map[string][]byte) report.NodeReport {
 				return Files(c, snapshot.NewNode(at.node, files), Request{Backwards: true, PerPathService: true})
 			}
@@ -42,10 +39,7 @@ func TestAFileThatIsSpoiledMakesNothingWrong(t *testing.T) {
 				t.Fatalf("it is %s", r.Verdict)
 			}
 			for _, file := range slices.Sorted(maps.Keys(files)) {
-				for how, data := range map[string][]byte{
-					"missing": nil, "empty": {}, "cut": files[file][:len(files[file])/2],
-					"a page": []byte("<html>\n<h1>502 Bad Gateway</h1>\n</html>\n"),
-				} {
+				for how, data := range snap.Spoiled(files[file]) {
 					// A collector that lists what it could not read has found nothing to list, no rules, or no sets.
 					rules := nodestate.IsRules(file) || file == snapshot.IPSetFile
 					if files[snapshot.UnreadFile] != nil && (how == "empty" || rules && how != "a page") {

@@ -49,3 +49,21 @@ func Files(t testing.TB, n *snapshot.Node) map[string][]byte {
 	}
 	return files
 }
+
+// FilesAndUnread is Files with the list of what could not be read, where the node has one.
+func FilesAndUnread(t testing.TB, n *snapshot.Node) map[string][]byte {
+	t.Helper()
+	files := Files(t, n)
+	if data, ok, err := n.File(snapshot.UnreadFile); err == nil && ok {
+		files[snapshot.UnreadFile] = data
+	}
+	return files
+}
+
+// Spoiled are the ways in which a file is not what it was, by what they are called; nil is one that is missing.
+func Spoiled(data []byte) map[string][]byte {
+	return map[string][]byte{
+		"missing": nil, "empty": {}, "cut": data[:len(data)/2],
+		"a page": []byte("<html>\n<h1>502 Bad Gateway</h1>\n</html>\n"),
+	}
+}

@@ -69,6 +69,7 @@ type fault struct {
 	says    string   // part of the segment's message, evidence or owner
 	works   bool     // small packets come through all the same
 	hangs   bool     // and large ones do not
+	resends bool     // they may, in segments that are sent again
 	silent  bool     // connections are accepted, and nothing is answered
 	six     bool     // it is made in IPv6, too
 	only6   bool     // it is made in IPv6 alone

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -268,17 +269,36 @@ func (n *topology) connects(of *fault, size int) bool {
 	if size == 0 {
 		return true
 	}
+	whole := exchanged(c, size)
+	if of.resends && whole { // that took segments which were sent again one by one
+		return sentAgain(n.t, c) == 0
+	}
+	return whole
+}
+
+// exchanged sends bytes, and says whether all come back within two seconds.
+func exchanged(c net.Conn, size int) bool {
 	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
 	if _, err := c.Write(make([]byte, size)); err != nil {
 		return false
 	}
-	got := 0
-	for buf := make([]byte, size); got < size; {
-		k, err := c.Read(buf)
-		if err != nil {
-			return false
-		}
-		got += k
+	_, err := io.ReadFull(c, make([]byte, size))
+	return err == nil
+}
+
+// sentAgain counts the segments of a connection that were sent again.
+func sentAgain(t *testing.T, c net.Conn) uint32 {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return true
+	var info *unix.TCPInfo
+	failed := raw.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	if err := errors.Join(failed, err); err != nil {
+		t.Fatal(err)
+	}
+	return info.Total_retrans
 }

@@ -27,7 +27,7 @@ func (p *pathCase) compareCases(want *expect.Path) {
 		t := *p
 		w := *want
 		t.want, t.found, t.several, t.settled, t.unsettled = &w, nil, several{}, false, false
-		t.onward, t.holes = nil, nil
+		t.onward, t.holes, t.ways = nil, nil, ways{}
 		t.res.Outcomes = outcomes
 		t.got = p.outcomesOf(want.Frontend, &netfilter.Result{Outcomes: outcomes})
 		if t.got.uncertain {
@@ -46,9 +46,9 @@ func (p *pathCase) compareCases(want *expect.Path) {
 		}
 		return
 	}
-	res, kept, onward := p.res, p.kept, p.onward
+	res, kept, onward, ways := p.res, p.kept, p.onward, p.ways
 	*p = *tried[0]
-	p.res, p.kept, p.onward, p.found = res, kept, onward, all
+	p.res, p.kept, p.onward, p.ways, p.found = res, kept, onward, ways, all
 	p.unsettled = slices.ContainsFunc(tried, func(t *pathCase) bool { return t.unsettled })
 	p.res.Uncertain = nil
 }

@@ -82,17 +82,10 @@ func unsureHop(
 		}
 		var is issue
 		sending := false
-		for i := range p.res.Outcomes {
-			end := &p.res.Outcomes[i]
-			if end.End != netfilter.Sent || !end.Packet.DNAT {
-				continue
-			}
-			hops := p.possibleHops(end, code == NeighbourFailed || code == RoutedByPod)
-			if len(hops) > 0 {
-				p.keep() // a walk may use the memory of the list
-				end = &p.res.Outcomes[i]
-			}
+		for i, hops := range p.everyHop(code == NeighbourFailed || code == RoutedByPod) {
 			for _, h := range hops {
+				p.keep() // a walk may use the memory of the list
+				end := &p.res.Outcomes[i]
 				d := in(p, h, end)
 				if d == nil {
 					continue
@@ -127,6 +120,32 @@ func unsureHop(
 		}
 		return []issue{is}
 	}}
+}
+
+// everyHop are [pathCase.possibleHops] of each end of the walk at which connections are sent on, with nil for the others;
+// nil where there are none at all, as of most nodes whose routes were not read. A dozen checks ask for them.
+func (p *pathCase) everyHop(answers bool) [][]hop {
+	found := &p.ways.toPods
+	if answers {
+		found = &p.ways.toAll
+	}
+	if found.asked {
+		return found.hops
+	}
+	found.asked = true
+	for i := range p.res.Outcomes {
+		end := &p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT {
+			continue
+		}
+		if hops := p.possibleHops(end, answers); len(hops) > 0 {
+			if found.hops == nil {
+				found.hops = make([][]hop, len(p.res.Outcomes))
+			}
+			found.hops[i] = hops
+		}
+	}
+	return found.hops
 }
 
 // possibleHops are the next hops that a packet may leave by, and that of the answer to a pod of the node; answers: and

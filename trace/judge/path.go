@@ -106,11 +106,20 @@ type pathCase struct {
 	several   several
 	steps     *walked
 	onward    *[]onward        // what becomes of later packets; nil until that is asked for
+	ways      ways             // what everyHop has found
 	holes     *[]issue         // what blackHole has found; nil until that is asked for
 	probes    *snapshot.Probes // the connections that were made on the path; nil where none were
 	verdict   report.Verdict   // so far; from stageVerdict on
 	unsaid    string           // what would be wrong if all tables were read; "" for nothing
 	found     []report.Finding
+}
+
+// ways are the next hops of each end of a path's walk, those of answers to clients outside among them (toAll) or not.
+type ways struct {
+	toPods, toAll struct {
+		asked bool
+		hops  [][]hop
+	}
 }
 
 // start is how a packet enters the node on its path from an origin to a frontend.

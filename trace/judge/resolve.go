@@ -263,12 +263,11 @@ func (p *pathCase) unresolvable(st stage) []issue {
 		return nil
 	}
 	var out []issue
-	for i := range len(p.res.Outcomes) {
-		end := p.res.Outcomes[i]
-		if end.End != netfilter.Sent || !end.Packet.DNAT {
+	for i, hops := range p.everyHop(false) {
+		if len(hops) == 0 {
 			continue
 		}
-		hops := p.possibleHops(&end, false)
+		end := p.res.Outcomes[i]
 		if st == stageSettings {
 			if !end.Certain {
 				continue

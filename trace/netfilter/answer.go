@@ -92,7 +92,7 @@ func (w *Walker) acted(h Hook, before int, same bool, b branch, out []branch) []
 func (w *Walker) trackingUnknown(h Hook, b branch, why string) {
 	const what = "whether connection tracking finds the connection"
 	b = w.taint(b, zoneKey{}, Uncertain{Where: Ref{Hook: h}, What: what, Why: why})
-	b.why = what
+	b.last = &last{why: what}
 	w.finish([]branch{b}, Lost)
 }
 

@@ -13,11 +13,35 @@ type branch struct {
 
 	verdict Kind // of the chain that it came out of: Return, Accept, or an end
 	end     End
-	where   Ref
-	why     string
-	route   string        // of one that was Filtered: the route that its source has
-	by      host.Decision // of one without a usable route: what decided
-	hops    []Hop         // of one that was Sent: Outcome.Hops
+	last    *last // what else is known of its end; nil for nothing, as long as it has not ended
+}
+
+// last is what is known of the end of a branch. Those that go on have none: they are copied often. It is not changed:
+// copies share it.
+type last struct {
+	where Ref
+	why   string
+	route string        // of one that was Filtered: the route that its source has
+	by    host.Decision // of one without a usable route: what decided
+	hops  []Hop         // of one that was Sent: Outcome.Hops
+}
+
+// lasting returns what is known of the branch's end.
+func (b *branch) lasting() last {
+	if b.last == nil {
+		return last{}
+	}
+	return *b.last
+}
+
+// sameLast tells whether two branches have ended at the same place for the same reason; by which hops they were sent
+// does not count.
+func sameLast(a, b *branch) bool {
+	if a.last == b.last {
+		return true
+	}
+	x, y := a.lasting(), b.lasting()
+	return x.where == y.where && x.why == y.why && x.route == y.route && x.by == y.by
 }
 
 // overflowBit stands for every unknown after the 63rd; branches that carry it never merge back.
@@ -76,7 +100,7 @@ func (w *Walker) opaque(b branch, at Ref, why string) (through, lost branch) {
 		what, about = at.Rule.Text, at.Rule
 	}
 	through, lost = w.fork(b, about, Uncertain{Where: at, What: what, Why: why})
-	lost.verdict, lost.end, lost.where, lost.why = Drop, Lost, at, why
+	lost.verdict, lost.end, lost.last = Drop, Lost, &last{where: at, why: why}
 	w.step(&Step{Kind: StepOpaque, Ref: at, Why: why}, &b)
 	return through, lost
 }

@@ -59,6 +59,6 @@ func (w *Walker) giveUp(at Ref) {
 // lose adds the end that stands for branches which are not followed.
 func (w *Walker) lose(at Ref, why string) {
 	w.ended = append(w.ended, branch{
-		pkt: w.start, p: 1, yes: 1 << overflowBit, verdict: Drop, end: Lost, where: at, why: why,
+		pkt: w.start, p: 1, yes: 1 << overflowBit, verdict: Drop, end: Lost, last: &last{where: at, why: why},
 	})
 }

@@ -5,8 +5,6 @@ package netfilter
 import (
 	"hash/maphash"
 	"slices"
-
-	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
 // maxDepth bounds calls; the kernel refuses to load loops, but a dump may be anything.
@@ -35,13 +33,23 @@ type cursor struct {
 func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
 	f.reset()
+	if w.mayBeStraight(c) {
+		f.out = append(f.out, *in)
+		b := &f.out[0]
+		if verdict, ok := w.straight(h, c, &b.pkt, depth); ok {
+			b.verdict, b.end, b.last = verdict, Sent, nil
+			w.held++
+			return f.out
+		}
+		f.out = f.out[:0]
+	}
 	w.watched = w.watched || w.opt.Watch[c]
 	if w.trail != nil {
 		w.trail.add(c)
 	}
 	cur := &f.cur
 	*cur = *in
-	cur.verdict, cur.end, cur.where, cur.why, cur.route, cur.by = Next, Sent, Ref{}, "", "", host.Decision{}
+	cur.verdict, cur.end, cur.last = Next, Sent, nil
 	cand := c.candidates(&cur.pkt)
 	at := cand.next(0)
 	for {
@@ -226,7 +234,7 @@ func (w *Walker) decide(at int, here Ref, op Op, eff *Effect, depth int) {
 		w.leave(f, b)
 	case Drop, Reject, Stolen:
 		w.verdict(here, eff, b)
-		b.verdict, b.end, b.where, b.why = Drop, ends[eff.Kind], here, eff.Why
+		b.verdict, b.end, b.last = Drop, ends[eff.Kind], &last{where: here, why: eff.Why}
 		w.leave(f, b)
 	case Return:
 		w.verdict(here, eff, b)

@@ -112,7 +112,7 @@ func (rs *Ruleset) ranked(f Family, slots []slot) (out []slot) {
 // routing decision, and then either INPUT, or FORWARD and POSTROUTING, and again devices and bridges.
 func (w *Walker) fromPrerouting(in branch) {
 	if in.pkt.loopedOutside() {
-		in.why = "only lo takes packets from or to " + netip.IPv6Loopback().String()
+		in.last = &last{why: "only lo takes packets from or to " + netip.IPv6Loopback().String()}
 		w.finish([]branch{in}, NoRoute)
 		return
 	}
@@ -248,7 +248,7 @@ func (w *Walker) finish(bs []branch, e End) {
 	for i := range bs {
 		w.ended = append(w.ended, bs[i])
 		b := &w.ended[len(w.ended)-1]
-		b.verdict, b.end, b.where = Drop, e, Ref{}
+		b.verdict, b.end = Drop, e
 	}
 }
 
@@ -267,7 +267,7 @@ func (w *Walker) slot(h Hook, s *slot, b *branch, alive []branch) []branch {
 	u := orderUnknown(h, s)
 	tainted := w.taint(*b, s, u)
 	lost := tainted
-	lost.why = u.What
+	lost.last = &last{why: u.What}
 	w.finish([]branch{lost}, Lost)
 	return w.sequence(h, s, tainted, s.chains, alive)
 }
@@ -343,8 +343,9 @@ func (w *Walker) base(h Hook, c *Chain, b *branch, alive []branch) []branch {
 			alive = append(alive, *o)
 			continue
 		case o.verdict == Return:
-			o.verdict, o.end, o.where = Drop, Dropped, Ref{Hook: h, Chain: c}
-			w.step(&Step{Kind: StepPolicy, Verdict: Drop, Ref: o.where}, o)
+			by := Ref{Hook: h, Chain: c}
+			o.verdict, o.end, o.last = Drop, Dropped, &last{where: by}
+			w.step(&Step{Kind: StepPolicy, Verdict: Drop, Ref: by}, o)
 		}
 		w.ended = append(w.ended, *o)
 	}

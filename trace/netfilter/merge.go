@@ -17,7 +17,7 @@ const sameShare = 1e-12
 // sameState tells whether two branches have the same future, or the same past where they ended.
 func sameState(a, b *branch) bool {
 	return a.pkt == b.pkt && a.verdict == b.verdict && a.end == b.end &&
-		a.where == b.where && a.why == b.why && a.route == b.route && a.by == b.by
+		sameLast(a, b)
 }
 
 // join makes one branch of two in the same state, if that loses nothing: under the same conditions their probabilities
@@ -70,12 +70,13 @@ func (b *branch) also(gone *branch) {
 	if b.end != Sent || gone.end != Sent {
 		return
 	}
-	own := Hop{b.pkt.Out, b.pkt.NextHop}
-	for _, hop := range append([]Hop{{gone.pkt.Out, gone.pkt.NextHop}}, gone.hops...) {
-		if hop != own && !slices.Contains(b.hops, hop) {
-			b.hops = append(slices.Clip(b.hops), hop)
+	own, both := Hop{b.pkt.Out, b.pkt.NextHop}, b.lasting()
+	for _, hop := range append([]Hop{{gone.pkt.Out, gone.pkt.NextHop}}, gone.lasting().hops...) {
+		if hop != own && !slices.Contains(both.hops, hop) {
+			both.hops = append(slices.Clip(both.hops), hop)
 		}
 	}
+	b.last = &both
 }
 
 // joinEnds is joinOpposite of ends that are the same for the client. Of two at which the packet is lost, the one that
@@ -87,7 +88,7 @@ func joinEnds(a, b *branch) bool {
 		return false
 	}
 	if assumed != 0 && a.end != Sent && a.end != Delivered {
-		a.pkt, a.verdict, a.end, a.where, a.why, a.route, a.by = b.pkt, b.verdict, b.end, b.where, b.why, b.route, b.by
+		a.pkt, a.verdict, a.end, a.last = b.pkt, b.verdict, b.end, b.last
 	}
 	return true
 }
@@ -150,7 +151,7 @@ func (w *Walker) mergeGroups(bs []branch, exact bool, joined func(a, b *branch) 
 	for i := range bs {
 		h := bs[i].pkt.hash()
 		if exact {
-			h ^= maphash.Comparable(seed, bs[i].where)
+			h ^= maphash.Comparable(seed, bs[i].lasting().where)
 		}
 		groups[h] = append(groups[h], int32(i))
 	}

@@ -35,12 +35,12 @@ func (w *Walker) martian(b *branch) bool {
 			What: what,
 			Why:  "that depends on settings (sysctl.txt) and routes that were not collected, or on the return route",
 		})
-		lost.why = what
+		lost.last = &last{why: what}
 		w.finish([]branch{lost}, Lost)
 		return false
 	}
 	no := *b
-	no.why = "only lo takes packets to " + no.pkt.Dst.String()
+	no.last = &last{why: "only lo takes packets to " + no.pkt.Dst.String()}
 	w.finish([]branch{no}, NoRoute)
 	return true
 }
@@ -71,7 +71,7 @@ func (w *Walker) filtered(bs []branch) []branch {
 		drop, _ := w.host.ReversePath(query(&b.pkt))
 		switch {
 		case drop.Drops():
-			b.why, b.route, b.by = drop.Setting, drop.Route, drop.By
+			b.last = &last{why: drop.Setting, route: drop.Route, by: drop.By}
 			w.finish([]branch{b}, Filtered)
 			continue
 		case drop.Unsure != "":
@@ -80,7 +80,7 @@ func (w *Walker) filtered(bs []branch) []branch {
 				What: "whether the reverse path filter of " + b.pkt.In + " lets packets from " + b.pkt.Src.String() + " pass",
 				Why:  drop.Unsure,
 			})
-			dropped.why, dropped.route = drop.Unsure, drop.Unsure
+			dropped.last = &last{why: drop.Unsure, route: drop.Unsure}
 			w.finish([]branch{dropped}, Filtered)
 		}
 		passed = append(passed, b)
@@ -159,8 +159,23 @@ func query(p *Packet) host.Query {
 	return q
 }
 
-// route looks up the route of a packet as it is: of one that came in by Packet.In, or that a local process sends.
-func (w *Walker) route(p *Packet) host.Lookup { return w.host.Lookup(query(p)) }
+// route looks up the route of a packet as it is: of one that came in by Packet.In, or that a local process sends. Most
+// are asked for several times in a row, for the packets of one connection to each of its endpoints.
+func (w *Walker) route(p *Packet) host.Lookup {
+	q := query(p)
+	if !w.host.ByDestination(&q) {
+		return w.host.Lookup(q)
+	}
+	for i := range w.looked.up {
+		if x := &w.looked.up[i]; x.dst == q.Dst && x.local == q.Local {
+			return x.route
+		}
+	}
+	x := &w.looked.up[w.looked.oldest]
+	w.looked.oldest = (w.looked.oldest + 1) % len(w.looked.up)
+	x.dst, x.local, x.route = q.Dst, q.Local, w.host.Lookup(q)
+	return x.route
+}
 
 // take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no
 // route ends. Where the route is not known, and may be none, or behind the translation lead to several next hops, the
@@ -175,7 +190,7 @@ func (w *Walker) take(before Hook, b *branch, r host.Lookup, out []branch) []bra
 			var lost branch
 			about := routeKey{query(&b.pkt), r.Why}
 			lost, *b = w.fork(*b, about, Uncertain{What: "the route to " + b.pkt.Dst.String(), Why: r.Why})
-			lost.why = r.Why
+			lost.last = &last{why: r.Why}
 			w.finish([]branch{lost}, Lost)
 		}
 		return append(out, *b)
@@ -218,7 +233,7 @@ func (w *Walker) keeps(b *branch, by host.Decision) bool {
 	if local, known := w.host.Local(b.pkt.Dst); local || !known {
 		return false
 	}
-	b.why, b.by = "the route to "+b.pkt.Dst.String()+" keeps the packet on the node", by
+	b.last = &last{why: "the route to " + b.pkt.Dst.String() + " keeps the packet on the node", by: by}
 	w.finish([]branch{*b}, NoRoute)
 	return true
 }
@@ -237,7 +252,7 @@ func (w *Walker) toMany(before Hook, b *branch, r *host.Lookup) bool {
 	}
 	why := "only a route of the type " + string(r.Type) + " to " + p.Dst.String()
 	if before == Forward || p.Proto == TCP {
-		b.why, b.by = why, r.By
+		b.last = &last{why: why, by: r.By}
 		w.finish([]branch{*b}, NoRoute)
 		return true
 	}
@@ -245,7 +260,7 @@ func (w *Walker) toMany(before Hook, b *branch, r *host.Lookup) bool {
 	lost, *b = w.fork(*b, routeKey{query(p), why}, Uncertain{
 		What: "the route to " + p.Dst.String(), Why: "the node has " + why + ", which sockets use that ask for it",
 	})
-	lost.why = why
+	lost.last = &last{why: why}
 	w.finish([]branch{lost}, Lost)
 	return false
 }
@@ -407,7 +422,7 @@ func (w *Walker) resendRoute(bs []branch) []branch {
 }
 
 func (w *Walker) noRoute(b branch, by host.Decision) {
-	b.why, b.by = "no route to "+b.pkt.Dst.String(), by
+	b.last = &last{why: "no route to " + b.pkt.Dst.String(), by: by}
 	w.finish([]branch{b}, NoRoute)
 }
 

@@ -173,6 +173,7 @@ type Walker struct {
 	stepCalls []uint64        // of each of steps, the calls by which the packet came to it first
 	calls     uint64          // what tells the calls in progress apart, with those of other passes through hooks
 	passes    uint64          // how often the packet came to a hook
+	walks     uint64          // how many there were
 	routes    []RouteStep
 	offloads  []Ref // Result.Offloads
 	classes   map[class]passage
@@ -180,7 +181,15 @@ type Walker struct {
 		class   class
 		passage passage
 	}
-	oldest    int // index into asked
+	oldest int // index into asked
+	looked struct {
+		up [8]struct { // routes that depend on nothing but the destination: those that were asked for last
+			dst   netip.Addr
+			local bool
+			route host.Lookup
+		}
+		oldest int
+	}
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none
@@ -248,6 +257,7 @@ func (w *Walker) Walk(s Start, opt Options) Result {
 
 // reset forgets the walk before.
 func (w *Walker) reset(opt Options) {
+	w.walks++
 	w.opt, w.ctx.Steps, w.ctx.Work = opt, opt.Steps, 0
 	w.ctx.ByTurn = false
 	w.unknown, w.steps, w.routes, w.offloads, w.ended, w.resent = nil, nil, nil, nil, w.ended[:0], nil
@@ -293,17 +303,9 @@ func (w *Walker) result() Result {
 	for i := range bs {
 		b := &bs[i]
 		relevant |= b.yes | b.no
-		o := Outcome{
-			End:    b.end,
-			Packet: b.pkt,
-			P:      b.p,
-			Where:  b.where,
-			Why:    b.why,
-			Route:  b.route,
-			By:     b.by,
-			Hops:   b.hops,
-			yes:    b.yes,
-			no:     b.no,
+		o := Outcome{End: b.end, Packet: b.pkt, P: b.p, yes: b.yes, no: b.no}
+		if l := b.last; l != nil {
+			o.Where, o.Why, o.Route, o.By, o.Hops = l.where, l.why, l.route, l.by, l.hops
 		}
 		o.Certain = b.yes|b.no == 0
 		if !o.Certain {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netfilter
+
+import "sync/atomic"
+
+// Most chains do one thing with a packet: no chance and nothing that is not known has it go several ways. Such a chain,
+// with all that it calls, is run on one packet, in place, without the branches and frames of [Walker.chain], which are
+// large.
+
+// oftenForked is how often a packet has gone several ways in a chain before that is seldom tried any more; then it is
+// in one walk of retryForked, a power of 2.
+const (
+	oftenForked = 4
+	retryForked = 64
+)
+
+// mayBeStraight tells whether it is worth trying whether a packet goes one way through a chain.
+func (w *Walker) mayBeStraight(c *Chain) bool {
+	return !w.opt.Steps && !w.long() && (atomic.LoadUint32(&c.forked) < oftenForked || w.walks%retryForked == 0)
+}
+
+// straight runs a chain, and the chains that it calls, on a packet: it returns Accept, or Return where the packet comes
+// back from it. ok is false where the packet goes several ways or comes to an end, and where the walk has become long:
+// nothing but the packet has been changed then.
+func (w *Walker) straight(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, ok bool) {
+	if verdict, ok = w.follow(h, c, p, depth); !ok && !w.long() {
+		atomic.AddUint32(&c.forked, 1)
+	}
+	return verdict, ok
+}
+
+// follow is straight without counting.
+func (w *Walker) follow(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, ok bool) {
+	w.watched = w.watched || w.opt.Watch[c]
+	if w.trail != nil {
+		w.trail.add(c)
+	}
+	cand := c.candidates(p)
+	for at := cand.next(0); at < len(c.Rules); at = cand.next(at + 1) {
+		r := c.Rules[at]
+		w.ctx.Work++
+		if w.long() {
+			return Next, false
+		}
+		eff := Effect{}
+		for _, op := range r.Ops {
+			w.ctx.Packet = p
+			eff = op.Run(&w.ctx)
+			sign(p, Ref{Hook: h, Chain: c, Rule: r})
+			if eff.Kind != Next || eff.Offloads {
+				break
+			}
+		}
+		switch {
+		case eff.Offloads:
+			return Next, false
+		case eff.Kind == Next, eff.Kind == Break:
+			continue
+		case eff.Kind == Accept, eff.Kind == Return:
+			return eff.Kind, true
+		case eff.Kind != Jump && eff.Kind != Goto, !callable(eff.Chain, depth), !w.mayBeStraight(eff.Chain):
+			return Next, false
+		}
+		if verdict, ok = w.straight(h, eff.Chain, p, depth+1); !ok || verdict == Accept || eff.Kind == Goto {
+			return verdict, ok
+		}
+		cand = c.candidates(p)
+	}
+	return Return, true
+}
+
+// long tells whether the walk has become so long that what chains do has to be remembered, or that it has to end.
+func (w *Walker) long() bool {
+	return w.ctx.Work >= w.memoAfter || w.ctx.Work > min(w.limits.work, w.limits.uncertain)
+}
+
+// callable tells whether a rule's call of a chain can be followed.
+func callable(c *Chain, depth int) bool {
+	return c != nil && depth+1 < maxDepth && !(c.Table.InPart && c.Unread != "")
+}

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -41,6 +42,7 @@ type node struct {
 	sources  sources
 	distinct distinctions
 	podCIDRs []netip.Prefix
+	ownPods  *host.AddrMap // for local
 	peers    *peers
 	unread   map[netfilter.Family]string // why a family cannot be judged
 	whole    string                      // why the node has to be read whole; "" where it was, or need not be
@@ -61,7 +63,7 @@ func (n *node) prepare() error {
 		return err
 	}
 	n.net = n.Host.WithAPI([]netip.Addr{n.internalIP(true), n.internalIP(false)}, n.others())
-	n.podCIDRs = n.podNetworks()
+	n.podCIDRs, n.ownPods = n.podNetworks(), n.podAddresses()
 	if err := n.sameMachine(); err != nil {
 		return err
 	}
@@ -75,10 +77,11 @@ func (n *node) prepare() error {
 	if err := n.noteUnread(); err != nil {
 		return err
 	}
+	var beside parallel.Group
+	beside.Go(func() { n.sources.pods, n.sources.local = n.podsAsSamples() })
 	n.settle()
+	beside.Wait()
 	n.expect()
-	n.distinct = n.distinguished()
-	n.preferUnnamed()
 	n.settleVersion()
 	n.listValues()
 	n.wholeForLayout()

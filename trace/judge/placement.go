@@ -254,14 +254,27 @@ var podsCutOff = &detector{stage: stageOnward, path: func(p *pathCase) []issue {
 // local tells whether an address is that of a running pod of the node. Where the pods were not listed, those that are
 // endpoints are known: their slices name node and pod. One whose address is the node's has the host network.
 func (n *node) local(a netip.Addr) bool {
-	if slices.ContainsFunc(n.pods(), func(x pod) bool { return x.address(a.Is4()) == a }) {
-		return true
+	is, _ := n.ownPods.Get(a)
+	return is
+}
+
+// podAddresses are the addresses of which local is true.
+func (n *node) podAddresses() *host.AddrMap {
+	pods, listed := n.pods(), n.cluster.podsListed(n.Name)
+	out := host.NewAddrMap(len(pods))
+	for _, p := range pods {
+		for _, a := range []netip.Addr{p.v4, p.v6} {
+			if a.IsValid() {
+				out.Set(a, true)
+			}
+		}
 	}
-	if n.cluster.onNode[n.Name][a] == "" || n.cluster.podsListed(n.Name) {
-		return false
+	for a, name := range n.cluster.onNode[n.Name] {
+		if own, known := n.net.Local(a); !listed && name != "" && known && !own {
+			out.Set(a, true)
+		}
 	}
-	own, known := n.net.Local(a)
-	return known && !own
+	return out
 }
 
 // cutOff returns what contradicts that a pod of the node and the node reach each other, and how to repair it.

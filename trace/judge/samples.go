@@ -36,10 +36,10 @@ func familyIndex(v4 bool) int {
 	return 1
 }
 
-// sampled finds the node's samples.
-func (n *node) sampled() sources {
-	s := sources{inside: n.clusterNetworks(), local: n.localPods()}
-	for a, name := range s.local {
+// podsAsSamples are the pods of the node, by family in the order of sources.pods, and by address.
+func (n *node) podsAsSamples() (pods [2][]pod, local map[netip.Addr]string) {
+	local = n.localPods()
+	for a, name := range local {
 		i := familyIndex(a.Is4())
 		p := pod{name: name}
 		if a.Is4() {
@@ -47,11 +47,11 @@ func (n *node) sampled() sources {
 		} else {
 			p.v6 = a
 		}
-		s.pods[i] = append(s.pods[i], p)
+		pods[i] = append(pods[i], p)
 	}
-	for i := range s.pods {
+	for i := range pods {
 		v4 := i == 0
-		slices.SortFunc(s.pods[i], func(a, b pod) int {
+		slices.SortFunc(pods[i], func(a, b pod) int {
 			x, y := a.address(v4), b.address(v4)
 			if e, f := n.cluster.hasEndpoint(x), n.cluster.hasEndpoint(y); e != f {
 				if f {
@@ -61,13 +61,21 @@ func (n *node) sampled() sources {
 			}
 			return x.Compare(y)
 		})
+	}
+	return pods, local
+}
+
+// strangersTo are the addresses of nobody in the cluster, by family, and the networks that those are not of.
+func (n *node) strangersTo() (inside []netip.Prefix, outside [2][]netip.Addr) {
+	inside = n.clusterNetworks()
+	for i := range outside {
 		for _, text := range strangers[i] {
-			if a := netip.MustParseAddr(text); !within(a, s.inside) && !n.cluster.hasEndpoint(a) {
-				s.outside[i] = append(s.outside[i], a)
+			if a := netip.MustParseAddr(text); !within(a, inside) && !n.cluster.hasEndpoint(a) {
+				outside[i] = append(outside[i], a)
 			}
 		}
 	}
-	return s
+	return inside, outside
 }
 
 // localPods are the pods of the node, by address: those that the API lists, else the endpoints that have the node's

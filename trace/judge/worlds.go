@@ -44,11 +44,14 @@ func (n *node) expect() {
 	n.values.worlds = worlds{&sync.Mutex{}, map[string]*expect.Node{}}
 	n.exp = n.expectation()
 	var beside parallel.Group
-	var samples sources
-	beside.Go(func() { samples = n.sampled() })
+	beside.Go(func() {
+		n.sources.inside, n.sources.outside = n.strangersTo()
+		n.distinct = n.distinguished()
+		n.preferUnnamed()
+	})
 	survey := n.surveyed()
 	beside.Wait() // both read the node
-	n.survey, n.sources = survey, samples
+	n.survey = survey
 }
 
 // world returns the node under an answer to each open question.

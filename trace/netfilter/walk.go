@@ -234,8 +234,8 @@ func WithoutIPsec(none bool) WalkerOption {
 	return func(w *Walker) { w.ctx.Untransformed = none }
 }
 
-// WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with
-// and without: its result never depends on it, but for rounding, unless it is Ended.
+// WithMemoAfter makes a walk remember what chains do, and run none in place any more, once it has run that many rules,
+// for tests that compare walks with and without: its result never depends on it, but for rounding, unless it is Ended.
 func WithMemoAfter(rules int) WalkerOption {
 	return func(w *Walker) { w.memoAfter = rules }
 }

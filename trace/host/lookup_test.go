@@ -280,8 +280,11 @@ func (n *Network) byNothingElse(t *testing.T, name string, q Query, l *Lookup) b
 		src = ip("fd00:9::9")
 	}
 	for _, o := range []Query{
-		{Src: src}, {Src: q.Src, TOS: 0x10, AnyTOS: true}, {In: "eth1", Mark: 7, AnyMark: true},
-		{Proto: 17, SrcPort: 5, DstPort: 6, UID: 7}, {Bare: true, NoSrcPort: true, AnyUID: true},
+		{Src: src},
+		{Src: q.Src, TOS: 0x10, AnyTOS: true},
+		{In: "eth1", Mark: 7, AnyMark: true},
+		{Proto: 17, SrcPort: 5, DstPort: 6, UID: 7},
+		{Bare: true, NoSrcPort: true, AnyUID: true},
 	} {
 		o.Dst, o.Local = q.Dst, q.Local
 		if x := n.Lookup(o); n.ByDestination(&o) && !reflect.DeepEqual(x, *l) {

@@ -33,7 +33,8 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"survey": "compared; servers are those of Virtual", "values": "compared; with open ones nothing is taken over",
 			"reported": "compared", "refused": "of the node alone", "sources": "each origin of it",
 			"distinct": "its chains; a path that comes there is judged", "podCIDRs": "compared",
-			"peers": "nothing is taken over with it", "unread": "compared", "whole": "of a part of a node, which no agent reads",
+			"ownPods": "whether it has the origin and each endpoint",
+			"peers":   "nothing is taken over with it", "unread": "compared", "whole": "of a part, which no agent reads",
 		}},
 		{reflect.TypeFor[Cluster](), map[string]string{
 			"Cluster": "compared", "index": "each path of it", "services": "of Cluster",

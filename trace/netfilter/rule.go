@@ -2,7 +2,10 @@
 
 package netfilter
 
-import "net/netip"
+import (
+	"net/netip"
+	"sync/atomic"
+)
 
 // Backend is the kernel's subsystem that a table belongs to.
 type Backend string
@@ -88,10 +91,10 @@ type Chain struct {
 	// with InPart such a chain that a rule jumps to. Empty: they were read.
 	Unread string
 
-	index   *index   // made by Link
-	targets []*Chain // made by Link
-	number  int32    // among all chains of the ruleset; made by Link
-	forked  uint32   // how often a packet went several ways in it (oftenForked), about; for all Walkers
+	index   *index        // made by Link
+	targets []*Chain      // made by Link
+	number  int32         // among all chains of the ruleset; made by Link
+	forked  atomic.Uint32 // how often a packet went several ways in it (oftenForked), about; for all Walkers
 	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
 	calls func(*branch) []branch
 }

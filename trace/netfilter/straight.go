@@ -2,8 +2,6 @@
 
 package netfilter
 
-import "sync/atomic"
-
 // Most chains do one thing with a packet: no chance and nothing that is not known has it go several ways. Such a chain,
 // with all that it calls, is run on one packet, in place, without the branches and frames of [Walker.chain], which are
 // large.
@@ -17,7 +15,7 @@ const (
 
 // mayBeStraight tells whether it is worth trying whether a packet goes one way through a chain.
 func (w *Walker) mayBeStraight(c *Chain) bool {
-	return !w.opt.Steps && !w.long() && (atomic.LoadUint32(&c.forked) < oftenForked || w.walks%retryForked == 0)
+	return !w.opt.Steps && !w.long() && (c.forked.Load() < oftenForked || w.walks%retryForked == 0)
 }
 
 // straight runs a chain, and the chains that it calls, on a packet: it returns Accept, or Return where the packet comes
@@ -25,7 +23,7 @@ func (w *Walker) mayBeStraight(c *Chain) bool {
 // nothing but the packet has been changed then.
 func (w *Walker) straight(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, ok bool) {
 	if verdict, ok = w.follow(h, c, p, depth); !ok && !w.long() {
-		atomic.AddUint32(&c.forked, 1)
+		c.forked.Add(1)
 	}
 	return verdict, ok
 }

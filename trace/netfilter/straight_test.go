@@ -4,7 +4,6 @@ package netfilter
 
 import (
 	"net/netip"
-	"sync/atomic"
 	"testing"
 )
 
@@ -40,8 +39,12 @@ func TestStraightChainsDoWhatBranchesDo(t *testing.T) {
 		mark   uint32
 	}{
 		{"nothing matches", Accept, []Op{dst("10.96.0.2"), verdict(Drop)}, nil, "sent 10.96.0.1", 0},
-		{"the policy drops what returns", Drop, []Op{to("A", Jump)}, []*Chain{chain("A", []Op{verdict(Return)}, []Op{mark(1)})},
-			"dropped 10.96.0.1 by filter FORWARD policy", 0},
+		{
+			"the policy drops what returns", Drop,
+			[]Op{to("A", Jump)},
+			[]*Chain{chain("A", []Op{verdict(Return)}, []Op{mark(1)})},
+			"dropped 10.96.0.1 by filter FORWARD policy", 0,
+		},
 		{"accepted in a call of a call", Drop, []Op{to("A", Jump)}, []*Chain{
 			chain("A", []Op{mark(1)}, []Op{to("B", Jump)}, []Op{verdict(Drop)}), chain("B", []Op{mark(2), verdict(Accept)}),
 		}, "sent 10.96.0.1", 3},
@@ -55,12 +58,24 @@ func TestStraightChainsDoWhatBranchesDo(t *testing.T) {
 		{"a rule behind a call is for the new destination", Drop, []Op{to("KEYED", Jump)}, []*Chain{
 			behind, chain("NEW", []Op{readdress("10.96.0.9")}),
 		}, "sent 10.96.0.9", 8},
-		{"a call drops", Accept, []Op{to("A", Jump)}, []*Chain{chain("A", []Op{mark(1)}, []Op{verdict(Drop)})},
-			"dropped 10.96.0.1 by filter A rule 2", 1},
-		{"chance in a call", Accept, []Op{to("A", Jump)}, []*Chain{chain("A", []Op{chance(0.25), verdict(Drop)})},
-			"dropped 10.96.0.1 0.25 by filter A rule 1; sent 10.96.0.1 0.75", 0},
-		{"a chain that calls itself", Accept, []Op{to("A", Jump)}, []*Chain{chain("A", []Op{to("A", Jump)})},
-			"?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", 0},
+		{
+			"a call drops", Accept,
+			[]Op{to("A", Jump)},
+			[]*Chain{chain("A", []Op{mark(1)}, []Op{verdict(Drop)})},
+			"dropped 10.96.0.1 by filter A rule 2", 1,
+		},
+		{
+			"chance in a call", Accept,
+			[]Op{to("A", Jump)},
+			[]*Chain{chain("A", []Op{chance(0.25), verdict(Drop)})},
+			"dropped 10.96.0.1 0.25 by filter A rule 1; sent 10.96.0.1 0.75", 0,
+		},
+		{
+			"a chain that calls itself", Accept,
+			[]Op{to("A", Jump)},
+			[]*Chain{chain("A", []Op{to("A", Jump)})},
+			"?not known 10.96.0.1 by filter A rule 1; ?sent 10.96.0.1", 0,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -95,7 +110,7 @@ func TestForkedChainsAreSeldomTriedInPlace(t *testing.T) {
 	if more := runs - walks; more < oftenForked || more > oftenForked+walks/retryForked {
 		t.Errorf("its first match ran %d times in %d walks", runs, walks)
 	}
-	if n := atomic.LoadUint32(&f.Chains[0].forked); n < oftenForked {
+	if n := f.Chains[0].forked.Load(); n < oftenForked {
 		t.Errorf("noted %d times", n)
 	}
 }

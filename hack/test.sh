@@ -184,10 +184,10 @@ sending=(
 	trace/snapshot
 )
 # PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
-# family of rules with its faults; no search through all inputs.
+# family of rules with its faults, and where it is not known which configuration counts; no search through all inputs.
 raced=(
 	"plugin/command -skip ^Test(Poison|Hostile)"
-	"trace/judge -run ^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults)$"
+	"trace/judge -run ^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults|TestFewServices)$"
 	"trace/snapshot -skip ^TestLargeArchiveIsReadNodeByNode$"
 )
 

@@ -36,7 +36,7 @@ func (l *Launcher) checkNode(ctx context.Context, name string) error {
 // nodeTrouble says why no pod can start on a node.
 func nodeTrouble(node *corev1.Node) error {
 	if system := node.Labels[corev1.LabelOSStable]; system != "" && system != "linux" {
-		return snapshot.ErrorOf(node.Name, fmt.Errorf("it runs %s, and the helper needs Linux", system))
+		return snapshot.ErrorOf(node.Name, fmt.Errorf("the operating system is %s, and the helper needs Linux", system))
 	}
 	for i := range node.Status.Conditions {
 		c := &node.Status.Conditions[i]
@@ -44,7 +44,7 @@ func nodeTrouble(node *corev1.Node) error {
 			continue
 		}
 		// Without since when: of many nodes that are not ready for the same reason one line is made.
-		return snapshot.ErrorOf(node.Name, fmt.Errorf("it is not ready, so no helper can start there: %s",
+		return snapshot.ErrorOf(node.Name, fmt.Errorf("not ready, so no helper can start there: %s",
 			safetext.Line(c.Reason+": "+c.Message, 500)))
 	}
 	return nil

@@ -150,12 +150,12 @@ func TestOpenNode(t *testing.T) {
 					Message: "Kubelet stopped posting node status.", LastTransitionTime: metav1.Unix(1700000000, 0),
 				}
 			},
-			want: "node node2: it is not ready, so no helper can start there: " +
+			want: "node node2: not ready, so no helper can start there: " +
 				"NodeStatusUnknown: Kubelet stopped posting node status.",
 		},
 		"windows": {
 			node: "node2", change: func(n *corev1.Node) { n.Labels = map[string]string{corev1.LabelOSStable: "windows"} },
-			want: "node node2: it runs windows, and the helper needs Linux",
+			want: "node node2: the operating system is windows, and the helper needs Linux",
 		},
 		"none": {node: "nope", want: `there is no node "nope": kubectl get nodes lists those of the cluster`},
 		"no name": {

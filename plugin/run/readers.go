@@ -146,7 +146,7 @@ func (r *podReader) helper(ctx context.Context, node string) (*launch.Helper, er
 		return h, nil
 	}
 	if system := r.system(node); system != "" && system != "linux" {
-		return nil, snapshot.ErrorOf(node, fmt.Errorf("it runs %s: this tool reads Linux nodes", system))
+		return nil, snapshot.ErrorOf(node, fmt.Errorf("the operating system is %s: this tool reads Linux nodes", system))
 	}
 	h, err := r.launcher.Open(ctx, node)
 	if err != nil {

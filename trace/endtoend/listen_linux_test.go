@@ -270,7 +270,7 @@ func (n *topology) connects(of *fault, size int) bool {
 		return true
 	}
 	whole := exchanged(c, size)
-	if of.resends && whole { // that took segments which were sent again one by one
+	if of.resends && whole && size > 1 { // that took segments which were sent again one by one
 		return sentAgain(n.t, c) == 0
 	}
 	return whole

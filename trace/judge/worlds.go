@@ -44,14 +44,15 @@ func (n *node) expect() {
 	n.values.worlds = worlds{&sync.Mutex{}, map[string]*expect.Node{}}
 	n.exp = n.expectation()
 	var beside parallel.Group
+	sampled := *n // as a world is a copy of the node
 	beside.Go(func() {
-		n.sources.inside, n.sources.outside = n.strangersTo()
-		n.distinct = n.distinguished()
-		n.preferUnnamed()
+		sampled.sources.inside, sampled.sources.outside = sampled.strangersTo()
+		sampled.distinct = sampled.distinguished()
+		sampled.preferUnnamed()
 	})
 	survey := n.surveyed()
-	beside.Wait() // both read the node
-	n.survey = survey
+	beside.Wait()
+	n.survey, n.sources, n.distinct = survey, sampled.sources, sampled.distinct
 }
 
 // world returns the node under an answer to each open question.

@@ -94,7 +94,7 @@ type Chain struct {
 	index   *index        // made by Link
 	targets []*Chain      // made by Link
 	number  int32         // among all chains of the ruleset; made by Link
-	forked  atomic.Uint32 // how often a packet went several ways in it (oftenForked), about; for all Walkers
+	forked  atomic.Uint32 // how often it could not be run in place (oftenForked), for all Walkers
 	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
 	calls func(*branch) []branch
 }

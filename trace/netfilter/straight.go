@@ -6,8 +6,8 @@ package netfilter
 // with all that it calls, is run on one packet, in place, without the branches and frames of [Walker.chain], which are
 // large.
 
-// oftenForked is how often a packet has gone several ways in a chain before that is seldom tried any more; then it is
-// in one walk of retryForked, a power of 2.
+// oftenForked is how often a chain could not be run in place before that is seldom tried any more: as a packet goes
+// several ways there, or comes to its end. It then is in one walk of retryForked, a power of 2.
 const (
 	oftenForked = 4
 	retryForked = 64
@@ -15,12 +15,12 @@ const (
 
 // mayBeStraight tells whether it is worth trying whether a packet goes one way through a chain.
 func (w *Walker) mayBeStraight(c *Chain) bool {
-	return !w.opt.Steps && !w.long() && (c.forked.Load() < oftenForked || w.walks%retryForked == 0)
+	return !w.opt.Steps && !w.long() && w.budget == "" && (c.forked.Load() < oftenForked || w.walks%retryForked == 0)
 }
 
 // straight runs a chain, and the chains that it calls, on a packet: it returns Accept, or Return where the packet comes
-// back from it. ok is false where the packet goes several ways or comes to an end, and where the walk has become long:
-// nothing but the packet has been changed then.
+// back from it. ok is false where anything else may become of it, and where the walk has become long: the chain then is
+// to be run again, with the packet as it was. All else that has been noted by then is noted again.
 func (w *Walker) straight(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, ok bool) {
 	if verdict, ok = w.follow(h, c, p, depth); !ok && !w.long() {
 		c.forked.Add(1)

@@ -4,6 +4,7 @@ package netfilter
 
 import (
 	"net/netip"
+	"reflect"
 	"testing"
 )
 
@@ -11,6 +12,9 @@ import (
 func readdress(a string) op {
 	return func(c *Context) Effect { c.Packet.Dst = netip.MustParseAddr(a); return Effect{} }
 }
+
+// byTurn goes by what another packet of the direction may not have.
+var byTurn = op(func(c *Context) Effect { c.ByTurn = true; return Effect{} })
 
 // keyed are n rules that drop packets to addresses of their own, and behind them one that accepts those to the last
 // address: a chain that is looked up by destination.
@@ -54,6 +58,9 @@ func TestStraightChainsDoWhatBranchesDo(t *testing.T) {
 		{"what returns from a goto leaves the chain, too", Accept, []Op{to("A", Jump)}, []*Chain{
 			chain("A", []Op{to("B", Goto)}, []Op{verdict(Drop)}), chain("B", []Op{mark(2)}),
 		}, "sent 10.96.0.1", 2},
+		{"translated in a call, by its rule", Accept, []Op{to("A", Jump)}, []*Chain{
+			chain("A", []Op{byTurn}, []Op{mark(1)}, []Op{dnat("10.1.1.1")}, []Op{verdict(Drop)}),
+		}, "sent 10.1.1.1", 1},
 		{"a match behind a match that does not hold", Accept, []Op{ifMark(1), mark(2)}, nil, "sent 10.96.0.1", 0},
 		{"a rule behind a call is for the new destination", Drop, []Op{to("KEYED", Jump)}, []*Chain{
 			behind, chain("NEW", []Op{readdress("10.96.0.9")}),
@@ -82,13 +89,15 @@ func TestStraightChainsDoWhatBranchesDo(t *testing.T) {
 			f := filter(append([]*Chain{base("FORWARD", Forward, 0, TypeFilter, tt.policy, tt.first)}, tt.chains...)...)
 			rs := &Ruleset{Tables: []*Table{f}}
 			rs.Link()
+			opt := Options{Watch: map[*Chain]bool{f.Chains[len(f.Chains)-1]: true}}
 			inPlace, branches := NewWalker(rs, testHost(t), nil), NewWalker(rs, testHost(t), nil, WithMemoAfter(0))
 			for range 2 * oftenForked { // and once it is seldom tried
-				for name, w := range map[string]*Walker{"in place": inPlace, "branches": branches} {
-					res := w.Walk(send(Prerouting, "10.96.0.1"), Options{})
-					if got := show(res); got != tt.want || res.Outcomes[0].Packet.Mark != tt.mark {
-						t.Fatalf("%s: %s, mark %d; want %s, mark %d", name, got, res.Outcomes[0].Packet.Mark, tt.want, tt.mark)
-					}
+				want := branches.Walk(send(Prerouting, "10.96.0.1"), opt)
+				if got := show(want); got != tt.want || want.Outcomes[0].Packet.Mark != tt.mark {
+					t.Fatalf("%s, mark %d; want %s, mark %d", got, want.Outcomes[0].Packet.Mark, tt.want, tt.mark)
+				}
+				if got := inPlace.Walk(send(Prerouting, "10.96.0.1"), opt); !reflect.DeepEqual(got, want) {
+					t.Fatalf("in place it is\n%+v, and with branches\n%+v", got, want)
 				}
 			}
 		})

@@ -122,8 +122,8 @@ func unsureHop(
 	}}
 }
 
-// everyHop are [pathCase.possibleHops] of each end of the walk at which connections are sent on, and nil for others; nil
-// where there are none at all. A dozen checks ask for them.
+// everyHop are [pathCase.possibleHops] of each end of the walk at which connections are sent on. It is nil where there
+// are none at all. A dozen checks ask for them.
 func (p *pathCase) everyHop(answers bool) [][]hop {
 	found := &p.ways.toPods
 	if answers {

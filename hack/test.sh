@@ -278,7 +278,7 @@ step_e2e() {
 	local version=v1.28.15
 	once test/cluster/cluster build "$version"
 	SVCPROXY_VERSIONS="$version" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
-		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob)$' ./test/e2e # minutes: shards faults, live
+		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e # minutes: shards faults, live
 }
 
 # The plugin on many nodes with simulated kubelets, behind a real API server.
@@ -377,11 +377,11 @@ shard_faults() {
 }
 
 # trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up. And
-# the Job of deploy/cronjob.
+# the Job of deploy/cronjob, and what agents measure beside what connections do.
 shard_live() {
 	once test/cluster/cluster build
 	SVCPROXY_SOAK="${SOAK:-50}" on_cluster \
-		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob)$' ./test/e2e
+		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e
 }
 
 shard_bench() {

@@ -7,7 +7,7 @@ package netfilter
 // large.
 
 // oftenForked is how often a chain could not be run in place before that is seldom tried any more: as a packet goes
-// several ways there, or comes to its end. It then is in one walk of retryForked, a power of 2.
+// several ways there, or comes to its end. It then is in one walk of retryForked.
 const (
 	oftenForked = 4
 	retryForked = 64

@@ -208,8 +208,8 @@ func compareLatency(
 		if modeOf(t, node) == "iptables" && strings.HasSuffix(siteOf(t, node).program, "legacy") {
 			allowed, by = 0.2+scrapeFrom(t, agent)["svcproxy_polling_resolution_seconds"], "polling"
 		}
-		said := fmt.Sprintf("%s (%s): the agent measured %.0f changes, of %.3f s on average; connections took %.3f s", node, by,
-			got.count, got.mean(), watched[node].mean())
+		said := fmt.Sprintf("%s (%s): the agent measured %.0f changes, of %.3f s on average; connections took %.3f s", node,
+			by, got.count, got.mean(), watched[node].mean())
 		t.Log(said)
 		if got.count < changes/2 || !(math.Abs(got.mean()-watched[node].mean()) <= allowed) {
 			off = append(off, said)

@@ -273,12 +273,12 @@ on_cluster() {
 	return "$status"
 }
 
-# With faults made for real, and the oldest kube-proxy.
+# With faults made for real, and the oldest kube-proxy. What takes minutes more is in the shards faults and live.
 step_e2e() {
 	local version=v1.28.15
 	once test/cluster/cluster build "$version"
 	SVCPROXY_VERSIONS="$version" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
-		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e # minutes: shards faults, live
+		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e
 }
 
 # The plugin on many nodes with simulated kubelets, behind a real API server.

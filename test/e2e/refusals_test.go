@@ -262,11 +262,18 @@ func applyRBAC(t *testing.T) {
 // harness has the program that runs the cluster do what Kubernetes cannot.
 func harness(t *testing.T, args ...string) {
 	t.Helper()
+	program := harnessProgram(t)
+	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+}
+
+// harnessProgram is the program of test/cluster. Without it the test is skipped.
+func harnessProgram(t *testing.T) string {
+	t.Helper()
 	program := os.Getenv("E2E_CLUSTER")
 	if program == "" {
 		t.Skip("E2E_CLUSTER is not set: only the cluster of test/cluster can do this")
 	}
-	if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
-	}
+	return program
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -37,10 +36,7 @@ done`
 // be the same to 0.2 seconds on average, and where rules are polled to the resolution that the agent itself tells. What
 // a busy machine delays once is measured again.
 func TestHistogramAgainstAStopwatch(t *testing.T) {
-	program := os.Getenv("E2E_CLUSTER")
-	if program == "" {
-		t.Skip("E2E_CLUSTER is not set: only on the cluster of test/cluster connections can be made on a node")
-	}
+	program := harnessProgram(t)
 	agents := deployWatch(t)
 	for node, agent := range agents {
 		wait(t, node+": nothing is wrong", func() (bool, error) {
@@ -74,37 +70,15 @@ type reading struct {
 // stopwatchService makes a Service with one endpoint, a pod of the Service web, at a port where nobody listens.
 func stopwatchService(t *testing.T) (*corev1.Service, *discoveryv1.EndpointSlice) {
 	t.Helper()
-	const name = "stopwatch"
-	slices := client.DiscoveryV1().EndpointSlices(namespace)
-	of, err := slices.List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + app})
+	of, err := client.DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + app,
+	})
 	if err != nil || len(of.Items) == 0 || len(of.Items[0].Endpoints) == 0 {
 		t.Fatalf("%v, %v", of, err)
 	}
-	svc, err := client.CoreV1().Services(namespace).Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := context.WithoutCancel(t.Context())
-	t.Cleanup(func() {
-		err := client.CoreV1().Services(namespace).Delete(done, name, metav1.DeleteOptions{})
-		if err := errors.Join(err, slices.Delete(done, name, metav1.DeleteOptions{})); err != nil {
-			t.Error(err)
-		}
-	})
-	slice, err := slices.Create(t.Context(), &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: of.Items[0].AddressType,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: of.Items[0].Endpoints[0].Addresses}},
-		Ports: []discoveryv1.EndpointPort{{
-			Name: new("http"), Port: new(closedPort), Protocol: new(corev1.ProtocolTCP),
-		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	svc, slice, remove := sliceByHand(t, "stopwatch", of.Items[0].AddressType,
+		[]discoveryv1.Endpoint{{Addresses: of.Items[0].Endpoints[0].Addresses}}, closedPort)
+	t.Cleanup(remove)
 	return svc, slice
 }
 
@@ -182,11 +156,7 @@ func compareLatency(
 		}
 		slice.Ports[0].Port = &port
 		begin := time.Now()
-		changed, err := client.DiscoveryV1().EndpointSlices(namespace).Update(t.Context(), slice, metav1.UpdateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		*slice = *changed
+		updateSlice(t, slice)
 		for node, seen := range since {
 			at := arrival(t, node, seen, open, begin)
 			watched[node].sum += at.Sub(begin).Seconds()

@@ -152,44 +152,17 @@ func breakService(t *testing.T, node string) {
 func burst(t *testing.T, name string, do func()) {
 	t.Helper()
 	const changes = 100
-	endpointSlices, services := client.DiscoveryV1().EndpointSlices(namespace), client.CoreV1().Services(namespace)
-	if _, err := services.Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { // not by the test's context, which may have ended
-		if err := services.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-		if err := endpointSlices.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	}()
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{
-			Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP),
-		}},
-	}
 	endpoints := func(i int) (out []discoveryv1.Endpoint) {
 		for k := range 1 + i%4 {
 			out = append(out, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.250.%d", 1+(i+k)%200)}})
 		}
 		return out
 	}
-	slice.Endpoints = endpoints(0)
-	var err error
-	if slice, err = endpointSlices.Create(t.Context(), slice, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, slice, remove := sliceByHand(t, name, discoveryv1.AddressTypeIPv4, endpoints(0), 8080)
+	defer remove()
 	for i := range changes {
 		slice.Endpoints = endpoints(i + 1)
-		if slice, err = endpointSlices.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		updateSlice(t, slice)
 		if i%10 == 0 {
 			do()
 		}
@@ -319,4 +292,48 @@ func (m metrics) String() string {
 		}
 	}
 	return strings.Join(out, "; ")
+}
+
+// sliceByHand makes a Service without a selector, of port 80, and a slice of it; remove removes both.
+func sliceByHand(
+	t *testing.T, name string, of discoveryv1.AddressType, endpoints []discoveryv1.Endpoint, port int32,
+) (svc *corev1.Service, slice *discoveryv1.EndpointSlice, remove func()) {
+	t.Helper()
+	endpointSlices, services := client.DiscoveryV1().EndpointSlices(namespace), client.CoreV1().Services(namespace)
+	svc, err := services.Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove = func() { // not by the test's context, which may have ended
+		if err := services.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		if err := endpointSlices.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	slice, err = endpointSlices.Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		AddressType: of,
+		Endpoints:   endpoints,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: &port, Protocol: new(corev1.ProtocolTCP)}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		remove()
+		t.Fatal(err)
+	}
+	return svc, slice, remove
+}
+
+// updateSlice writes a slice, and takes over what the API server makes of it.
+func updateSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
+	t.Helper()
+	got, err := client.DiscoveryV1().EndpointSlices(namespace).Update(t.Context(), slice, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	*slice = *got
 }

@@ -82,6 +82,7 @@ func (n *node) prepare() error {
 	n.settle()
 	beside.Wait()
 	n.expect()
+	n.look()
 	n.settleVersion()
 	n.listValues()
 	n.wholeForLayout()

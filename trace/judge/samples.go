@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 )
 
@@ -34,6 +35,20 @@ func familyIndex(v4 bool) int {
 		return 0
 	}
 	return 1
+}
+
+// look surveys what is expected, and finds who sends from outside, and which rules tell senders apart.
+func (n *node) look() {
+	sampled := *n // the survey copies the node for its worlds
+	var beside parallel.Group
+	beside.Go(func() {
+		sampled.sources.inside, sampled.sources.outside = sampled.strangersTo()
+		sampled.distinct = sampled.distinguished()
+		sampled.preferUnnamed()
+	})
+	n.survey = n.surveyed()
+	beside.Wait()
+	n.sources, n.distinct = sampled.sources, sampled.distinct
 }
 
 // podsAsSamples are the pods of the node, by family in the order of sources.pods, and by address.

@@ -62,6 +62,7 @@ func (n *node) settleVersion() {
 		n.values.sources[setting] = origin{kubeproxy.FromRules, "behaves as " + left[0].Name}
 	}
 	n.expect()
+	n.survey = n.surveyed()
 }
 
 // contest returns the behaviours that the rules leave, in their order.

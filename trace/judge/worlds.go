@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -39,20 +38,10 @@ type worlds struct {
 // mostWorlds bounds how many combinations of values one path is judged by.
 const mostWorlds = 64
 
-// expect makes the node's expectation by its configuration, and what follows from it and from the node's network.
+// expect makes the node's expectation by its configuration.
 func (n *node) expect() {
 	n.values.worlds = worlds{&sync.Mutex{}, map[string]*expect.Node{}}
 	n.exp = n.expectation()
-	var beside parallel.Group
-	sampled := *n // as a world is a copy of the node
-	beside.Go(func() {
-		sampled.sources.inside, sampled.sources.outside = sampled.strangersTo()
-		sampled.distinct = sampled.distinguished()
-		sampled.preferUnnamed()
-	})
-	survey := n.surveyed()
-	beside.Wait()
-	n.survey, n.sources, n.distinct = survey, sampled.sources, sampled.distinct
 }
 
 // world returns the node under an answer to each open question.

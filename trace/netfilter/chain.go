@@ -43,10 +43,7 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 		}
 		f.out = f.out[:0]
 	}
-	w.watched = w.watched || w.opt.Watch[c]
-	if w.trail != nil {
-		w.trail.add(c)
-	}
+	w.enter(c)
 	cur := &f.cur
 	*cur = *in
 	cur.verdict, cur.end, cur.last = Next, Sent, nil
@@ -73,6 +70,14 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 			return f.out
 		}
 		cand = c.candidates(&cur.pkt)
+	}
+}
+
+// enter notes that the packet has come to a chain.
+func (w *Walker) enter(c *Chain) {
+	w.watched = w.watched || w.opt.Watch[c]
+	if w.trail != nil {
+		w.trail.add(c)
 	}
 }
 
@@ -265,15 +270,8 @@ func (w *Walker) pass(f *frame, at int, here Ref, why string) {
 // call runs a jump or goto. What returns from a goto leaves this chain too.
 func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 	f := &w.frames[depth]
-	switch {
-	case eff.Chain == nil:
-		w.pass(f, at, here, "the chain that it leads to is not in the table")
-		return
-	case depth+1 == maxDepth:
-		w.pass(f, at, here, "calls are nested too deep")
-		return
-	case eff.Chain.Table.InPart && eff.Chain.Unread != "":
-		w.pass(f, at, here, eff.Chain.Unread)
+	if why := notCallable(eff.Chain, depth); why != "" {
+		w.pass(f, at, here, why)
 		return
 	}
 	w.verdict(here, eff, &f.cur)
@@ -295,6 +293,19 @@ func (w *Walker) call(at int, here Ref, eff *Effect, depth int) {
 		w.leave(f, o)
 	}
 	w.held -= len(out)
+}
+
+// notCallable says why a call of a chain from a depth cannot be followed; "" where it can.
+func notCallable(c *Chain, depth int) string {
+	switch {
+	case c == nil:
+		return "the chain that it leads to is not in the table"
+	case depth+1 == maxDepth:
+		return "calls are nested too deep"
+	case c.Table.InPart:
+		return c.Unread
+	}
+	return ""
 }
 
 // anyReturned tells whether branches go on in the chain that has called, if that did so by a jump.

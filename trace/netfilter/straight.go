@@ -30,10 +30,7 @@ func (w *Walker) straight(h Hook, c *Chain, p *Packet, depth int) (verdict Kind,
 
 // follow is straight without counting.
 func (w *Walker) follow(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, ok bool) {
-	w.watched = w.watched || w.opt.Watch[c]
-	if w.trail != nil {
-		w.trail.add(c)
-	}
+	w.enter(c)
 	cand := c.candidates(p)
 	for at := cand.next(0); at < len(c.Rules); at = cand.next(at + 1) {
 		r := c.Rules[at]
@@ -57,7 +54,7 @@ func (w *Walker) follow(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, o
 			continue
 		case eff.Kind == Accept, eff.Kind == Return:
 			return eff.Kind, true
-		case eff.Kind != Jump && eff.Kind != Goto, !callable(eff.Chain, depth), !w.mayBeStraight(eff.Chain):
+		case eff.Kind != Jump && eff.Kind != Goto, notCallable(eff.Chain, depth) != "", !w.mayBeStraight(eff.Chain):
 			return Next, false
 		}
 		if verdict, ok = w.straight(h, eff.Chain, p, depth+1); !ok || verdict == Accept || eff.Kind == Goto {
@@ -71,9 +68,4 @@ func (w *Walker) follow(h Hook, c *Chain, p *Packet, depth int) (verdict Kind, o
 // long tells whether the walk has become so long that what chains do has to be remembered, or that it has to end.
 func (w *Walker) long() bool {
 	return w.ctx.Work >= w.memoAfter || w.ctx.Work > min(w.limits.work, w.limits.uncertain)
-}
-
-// callable tells whether a rule's call of a chain can be followed.
-func callable(c *Chain, depth int) bool {
-	return c != nil && depth+1 < maxDepth && !(c.Table.InPart && c.Unread != "")
 }

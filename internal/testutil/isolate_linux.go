@@ -4,6 +4,7 @@ package testutil
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // isolated is set, to the test's name, in the process that a test runs in namespaces of its own.
@@ -49,6 +52,20 @@ func Isolate(t *testing.T, namespaces uintptr, tools ...string) bool {
 	}
 	t.Logf("inside:\n%s", out)
 	return false
+}
+
+// IsolateProcesses is [Isolate] with a network, and with processes of its own: it is the first one, and /proc shows it and
+// those that it starts.
+func IsolateProcesses(t *testing.T, tools ...string) bool {
+	t.Helper()
+	if !Isolate(t, syscall.CLONE_NEWNET|syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, tools...) {
+		return false
+	}
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // ownArguments are the flags of the test's own package, which are not go test's.

@@ -7,6 +7,8 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -14,6 +16,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 )
 
 // Hierarchy is a line of /proc/PID/cgroup: a control group of one tree of them.
@@ -28,14 +32,114 @@ func Of(process string) ([]Hierarchy, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Hierarchy
+	return parse(data), nil
+}
+
+// maxText bounds what is read of /proc/PID/cgroup, in bytes: a path has 4,096, and there are some ten trees.
+const maxText = 64 << 10
+
+// In is [Of], by the process's open directory in /proc.
+func In(process *os.File) ([]Hierarchy, error) {
+	fd, err := unix.Openat(int(process.Fd()), "cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "cgroup")
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxText))
+	return parse(data), err
+}
+
+func parse(data []byte) (out []Hierarchy) {
 	for line := range strings.Lines(string(data)) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) == 3 {
 			out = append(out, Hierarchy{strings.TrimPrefix(fields[1], "name="), fields[2]})
 		}
 	}
-	return out, nil
+	return out
+}
+
+// Line is the control group that tells most about a process, as a line of /proc/PID/cgroup has it: of version 2, else of
+// systemd's own tree; "" where neither is told.
+func Line(groups []Hierarchy) string {
+	var systemd string
+	for _, h := range groups {
+		switch {
+		case h.Name == "" && h.Path != "/":
+			return "0::" + h.Path
+		case h.Name == "systemd":
+			systemd = "1:name=systemd:" + h.Path
+		}
+	}
+	return systemd
+}
+
+// Names of control groups that the kubelet makes (pkg/kubelet/cm/cgroup_manager_linux.go,
+// pkg/kubelet/cm/pod_container_manager_linux.go): of all pods, kubepods or, below a root of its own, as
+// kubelet-kubepods.slice; and of a pod, podUID with dashes, or kubepods-burstable-podUID.slice with underscores.
+var (
+	ofPods = lazyregexp.New(`^([^/]+-)?kubepods(\.slice)?$`)
+	ofPod  = lazyregexp.New(`^(?:[^/]+-)?pod([0-9a-f][0-9a-f_-]{14,35})(?:\.slice)?$`)
+)
+
+// PodOf returns the UID of the pod that a process belongs to by its control groups, as the node sees them (see
+// [OnNode]): that of a pod, below that of all pods, in directories that are all root's and that no one else may write.
+// Of a static pod it is the hash of its manifest. A directory of this name that a user makes in a control group of their
+// own is none.
+func PodOf(groups []Hierarchy) (uid string, err error) {
+	err = errors.New("its control group is no pod's")
+	for _, h := range groups {
+		pods := false
+		for end := range steps(h.Path) {
+			name := filepath.Base(h.Path[:end])
+			if match := ofPod().FindStringSubmatch(name); pods && match != nil {
+				if err = h.rootOnly(h.Path[:end]); err == nil {
+					return strings.ReplaceAll(match[1], "_", "-"), nil
+				}
+				break
+			}
+			pods = pods || ofPods().MatchString(name)
+		}
+	}
+	return "", err
+}
+
+// steps are the lengths of a path's beginnings, each by one element longer.
+func steps(path string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 1; i <= len(path); i++ {
+			if (i == len(path) || path[i] == '/') && !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// nodeRoot is where the node's file system is.
+const nodeRoot = "/proc/1/root"
+
+// rootOnly returns an error unless each directory of a path is root's, and no one else may write it.
+func (h Hierarchy) rootOnly(path string) error {
+	if strings.Contains(h.Path, "..") {
+		return errors.New("its control group is not below the node's own")
+	}
+	dir, err := h.Open(nodeRoot, ".", os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	place := strings.TrimSuffix(dir.Name(), h.Path)
+	dir.Close()
+	for end := range steps(path) {
+		var st unix.Stat_t
+		if err := unix.Lstat(place+path[:end], &st); err != nil {
+			return fmt.Errorf("its control group: %w", err)
+		}
+		if st.Uid != 0 || st.Mode&0o022 != 0 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return errors.New("its control group can be changed by others than root")
+		}
+	}
+	return nil
 }
 
 // Open opens a file of the group, where root is the file system that has /sys/fs/cgroup. Version 2 is mounted there

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/program"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -22,9 +23,14 @@ type reader struct {
 	Options
 
 	kernel *kernel
-	proxy  *kubeProxy
-	// roots are the file systems that programs are run from: this process's own first, then the node's, then that of
-	// kube-proxy's container. The program that wrote a rule can read it, however new it is.
+	// proxy is kube-proxy's process, or that of the program that contains it; nil where neither is among processes, which
+	// are those that may serve Services here. named are those that merely have such a name, and unidentified says why it is
+	// not known which processes there are.
+	proxy        *process.Process
+	processes    []*process.Process
+	named        []process.Named
+	unidentified error
+	// roots are the file systems that programs are run from: this process's own first, then the node's.
 	roots []string
 	// journal is that of before the rules were read; nil: it is not wanted.
 	journal    *snapshot.Journal
@@ -95,8 +101,13 @@ var others = slices.Concat([]source{
 
 func collect(ctx context.Context, o Options, emit func(File) error) error {
 	r := &reader{Options: o, kernel: newKernel(o.Root)}
-	r.proxy = findKubeProxy()
-	r.roots = r.programRoots()
+	r.identify()
+	defer func() {
+		for _, p := range r.processes {
+			p.Close()
+		}
+	}()
+	r.roots = programRoots(r.Root)
 	if r.wants(snapshot.JournalFile) && r.Root != "" {
 		r.journal, r.journalErr = program.Listing(r.Root)
 	}
@@ -214,14 +225,10 @@ func module(
 	}
 }
 
-// programRoots lists where programs may be run from.
-func (r *reader) programRoots() []string {
-	roots := []string{"/"}
-	if r.Root != "" && r.Root != "/" {
-		roots = append(roots, r.Root)
+// programRoots lists where programs may be run from: nothing is run that a container has brought.
+func programRoots(root string) []string {
+	if root == "" || root == "/" {
+		return []string{"/"}
 	}
-	if r.proxy != nil {
-		roots = append(roots, r.proxy.root())
-	}
-	return slices.Compact(roots)
+	return []string{"/", root}
 }

@@ -37,7 +37,7 @@ func (r *reader) any(
 			if err == nil {
 				return out, nil
 			}
-			errs = append(errs, fmt.Errorf("%s: %w", r.whose(root), err))
+			errs = append(errs, fmt.Errorf("%s: %w", whose(root), err))
 			break
 		}
 	}
@@ -48,14 +48,11 @@ func (r *reader) any(
 }
 
 // whose names the owner of a root's programs, for people.
-func (r *reader) whose(root string) string {
-	switch root {
-	case "/":
+func whose(root string) string {
+	if root == "/" {
 		return "the helper's"
-	case r.Root:
-		return "the node's"
 	}
-	return "kube-proxy's"
+	return "the node's"
 }
 
 // command reads what a program prints.
@@ -209,7 +206,7 @@ func (r *reader) plain(ctx context.Context, program, want string, complete func(
 		if err == nil {
 			return out, nil
 		}
-		return nil, fmt.Errorf("%s: %w", r.whose(root), err)
+		return nil, fmt.Errorf("%s: %w", whose(root), err)
 	}
 	return nil, fmt.Errorf("%s %s %w", program, want, errMissing)
 }
@@ -248,9 +245,9 @@ func readConntrack(ctx context.Context, r *reader) ([]byte, error) {
 }
 
 // WriterRoots lists the file systems from which a program that changes the node's rules should be run, the best first:
-// that of kube-proxy's container, as it reads and writes the same rules, then the node's, then this process's own.
+// the node's, then this process's own.
 func WriterRoots(root string) []string {
-	roots := (&reader{Options: Options{Root: root}, proxy: findKubeProxy()}).programRoots()
+	roots := programRoots(root)
 	slices.Reverse(roots)
 	return roots
 }

@@ -4,6 +4,7 @@ package collect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,115 +13,118 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
-
+	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
+	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// kubeProxy is kube-proxy's process.
-type kubeProxy struct {
-	pid  string
-	args []string
+// programs are those that may serve Services on a node, whose processes are in snapshot.ProcessesFile: kube-proxy,
+// programs that contain it, and programs that replace it. That of k3s is also containerd, kubectl and others.
+var programs = append(slices.Clone(proxies),
+	process.Programs("cilium-agent", "kube-router", "antrea-agent", "ovnkube", "calico-node")...)
+
+// proxies are kube-proxy and the programs that contain it.
+var proxies = append(process.Programs(kubeproxy.Process, "kubelite"),
+	process.Program{File: "k3s", Names: []string{"k3s-server", "k3s-agent"}})
+
+// proxyOf returns kube-proxy's process, else the one that contains it; nil where neither is found.
+func proxyOf(found []*process.Process) *process.Process {
+	var embedding *process.Process
+	for _, p := range found {
+		switch {
+		case p.Program == kubeproxy.Process:
+			return p
+		case embedding == nil && slices.ContainsFunc(proxies, func(x process.Program) bool { return x.File == p.Program }):
+			embedding = p
+		}
+	}
+	return embedding
 }
 
-// findKubeProxy finds the process; nil where there is none of that name (k3s and RKE2 have it in a process of their
-// own).
-func findKubeProxy() *kubeProxy {
-	entries, err := os.ReadDir("/proc")
+// ProxyLooker returns what finds kube-proxy, or the program that contains it: its PID, "" where there is none. As long
+// as that process runs no other is searched for. It is for one goroutine.
+func ProxyLooker() func() string {
+	var last *process.Process
+	return func() string {
+		if last != nil && last.Still() {
+			return fmt.Sprint(last.PID)
+		}
+		if last != nil {
+			last.Close()
+		}
+		found, _, err := process.Find(proxies)
+		if last = proxyOf(found); err != nil || last == nil {
+			return ""
+		}
+		for _, p := range found {
+			if p != last {
+				p.Close()
+			}
+		}
+		return fmt.Sprint(last.PID)
+	}
+}
+
+// identify finds the processes that may serve Services here.
+func (r *reader) identify() {
+	if os.Getpid() == 1 {
+		r.unidentified = errors.New("the helper sees only its own processes: its pod does not use the node's PID namespace " +
+			"(hostPID)")
+		return
+	}
+	r.processes, r.named, r.unidentified = process.Find(programs)
+	r.proxy = proxyOf(r.processes)
+}
+
+// nameless says why kube-proxy is not known.
+func (r *reader) nameless() error {
+	if r.unidentified != nil {
+		return fmt.Errorf("which process is kube-proxy's is not known: %w", r.unidentified)
+	}
+	for _, n := range r.named {
+		if n.Name == kubeproxy.Process {
+			return fmt.Errorf("no kube-proxy process runs on the node that may be believed: process %d is not taken for it, %s",
+				n.PID, n.Why)
+		}
+	}
+	return errors.New("no kube-proxy process runs on the node")
+}
+
+// configOf reads the file that --config of a process names; nil where it has no such flag. It is reduced to the fields
+// of a configuration that decide something here.
+func configOf(p *process.Process) ([]byte, error) {
+	name, ok := flagOf(p.Args, "config")
+	if !ok {
+		return nil, nil
+	}
+	data, err := p.File(name, bounds.Config)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	var found []*kubeProxy
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		data, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
-		if err != nil {
-			continue
-		}
-		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-		if filepath.Base(args[0]) != proxyName || !sameNetwork(e.Name()) {
-			continue
-		}
-		found = append(found, &kubeProxy{pid: e.Name(), args: args[1:]})
+	if !p.Still() {
+		return nil, errReplaced
 	}
-	return starter(found, parentOf)
+	return kubeproxy.ReduceConfig(data)
 }
 
-// ProxyPID returns the PID of kube-proxy, or of the program that contains it; "" where there is none. last is what it
-// returned before: as long as that process runs no other is searched for.
-func ProxyPID(last string) string {
-	if last != "" {
-		data, err := os.ReadFile("/proc/" + last + "/cmdline")
-		name, _, _ := strings.Cut(string(data), "\x00")
-		if name = filepath.Base(name); err == nil && (name == proxyName || slices.Contains(kubeproxy.Embedding, name)) {
-			return last
-		}
-	}
-	if k := findKubeProxy(); k != nil {
-		return k.pid
-	}
-	if pid, _, _ := embeddingProcess(); pid != 0 {
-		return strconv.Itoa(pid)
-	}
-	return ""
-}
+// errReplaced says that a process has ended, or executed another program, while something was asked of it.
+var errReplaced = errors.New("kube-proxy has ended meanwhile")
 
-// proxyName is the name of kube-proxy's program.
-const proxyName = "kube-proxy"
-
-// starter returns the first process that none of the others has started: a child of kube-proxy has its name until it
-// executes another program, and may have ended a moment later.
-func starter(found []*kubeProxy, parentOf func(pid string) string) *kubeProxy {
-	for _, k := range found {
-		parent := parentOf(k.pid)
-		if !slices.ContainsFunc(found, func(o *kubeProxy) bool { return o.pid == parent }) {
-			return k
-		}
-	}
-	return nil
-}
-
-// parentOf returns the number of a process's parent; "" where the process is gone.
-func parentOf(pid string) string {
-	data, err := os.ReadFile("/proc/" + pid + "/status")
-	if err != nil {
-		return ""
-	}
-	_, rest, _ := strings.Cut(string(data), "\nPPid:")
-	line, _, _ := strings.Cut(rest, "\n")
-	return strings.TrimSpace(line)
-}
-
-// sameNetwork tells whether a process is in this one's network namespace: on a machine with several nodes each has its
-// own kube-proxy.
-func sameNetwork(pid string) bool {
-	// Not that of the process: its first thread may be in a pod's, to make a connection there.
-	own, err := os.Readlink("/proc/thread-self/ns/net")
-	theirs, err2 := os.Readlink("/proc/" + pid + "/ns/net")
-	return err == nil && err2 == nil && own == theirs
-}
-
-func (k *kubeProxy) root() string { return "/proc/" + k.pid + "/root" }
-
-// flag returns a flag of the command line; ok is false where it is not given.
-func (k *kubeProxy) flag(name string) (value string, ok bool) {
-	if k == nil {
-		return "", false
-	}
-	for i, a := range k.args {
+// flagOf returns the value of a flag of a command line; ok is false where it is not given.
+func flagOf(args []string, name string) (value string, ok bool) {
+	for i, a := range args {
 		a = strings.TrimLeft(a, "-")
-		if a == name && i+1 < len(k.args) {
-			value, ok = k.args[i+1], true
+		if a == name && i+1 < len(args) {
+			value, ok = args[i+1], true
 		} else if v, found := strings.CutPrefix(a, name+"="); found {
 			value, ok = v, true
 		}
@@ -128,124 +132,180 @@ func (k *kubeProxy) flag(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// config returns the file that --config names; nil where there is none.
-func (k *kubeProxy) config() ([]byte, error) {
-	name, ok := k.flag("config")
-	if !ok {
-		return nil, nil
-	}
-	return readConfig(filepath.Join(k.root(), name))
+// Where kube-proxy answers, unless it is configured otherwise (pkg/proxy/apis/config/v1alpha1/defaults.go).
+type address struct {
+	flag     string
+	of       func(kubeproxy.Addresses) string
+	standard netip.AddrPort
 }
-
-// readConfig reads a file that kube-proxy's command line names, which may be anything: a device, a named pipe.
-func readConfig(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", name))
-	}
-	data, err := io.ReadAll(io.LimitReader(f, bounds.Config+1))
-	if err == nil && len(data) > bounds.Config {
-		err = bounds.TooLarge(name, bounds.Config)
-	}
-	return data, err
-}
-
-// Where kube-proxy answers, unless it is told otherwise (pkg/proxy/apis/config/v1alpha1/defaults.go).
-type address struct{ flag, field, standard string }
 
 var (
-	metricsAddress = address{"metrics-bind-address", "metricsBindAddress", "127.0.0.1:10249"}
-	healthAddress  = address{"healthz-bind-address", "healthzBindAddress", "127.0.0.1:10256"}
+	metricsAddress = address{
+		"metrics-bind-address", func(a kubeproxy.Addresses) string { return a.Metrics },
+		netip.MustParseAddrPort("127.0.0.1:10249"),
+	}
+	healthAddress = address{
+		"healthz-bind-address", func(a kubeproxy.Addresses) string { return a.Healthz },
+		netip.MustParseAddrPort("127.0.0.1:10256"),
+	}
 )
 
-// of returns where kube-proxy answers on this node.
-func (a address) of(k *kubeProxy) string {
-	set, ok := k.flag(a.flag)
-	if k != nil && !ok {
-		if data, err := k.config(); err == nil && data != nil {
-			var fields map[string]any
-			if bounds.CheckYAML("", data) == nil && yaml.Unmarshal(data, &fields) == nil {
-				set, _ = fields[a.field].(string)
-			}
+// port returns the port at which a process answers, and its address, unless that is any.
+func (a *address) port(p *process.Process) (at netip.Addr, port uint16) {
+	set, ok := flagOf(p.Args, a.flag)
+	if config, err := configOf(p); !ok && err == nil && config != nil {
+		set = a.of(kubeproxy.AddressesOf(config))
+	}
+	host, number, err := net.SplitHostPort(set)
+	if err != nil {
+		host = set
+	}
+	at, err = netip.ParseAddr(host)
+	n, portErr := strconv.ParseUint(number, 10, 16)
+	switch {
+	case set == "", err != nil:
+		return a.standard.Addr(), a.standard.Port()
+	case portErr != nil || n == 0:
+		n = uint64(a.standard.Port())
+	}
+	if at.IsUnspecified() {
+		at = netip.Addr{}
+	}
+	return at, uint16(n)
+}
+
+// socket returns where to ask a process: at a socket that it has open itself, at loopback or an address of the node.
+// Whatever its configuration names besides is somebody else's.
+func (a *address) socket(p *process.Process) (netip.AddrPort, error) {
+	at, port := a.port(p)
+	own, err := p.Sockets()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	list, err := sockets.Listening()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	addresses, err := ownaddr.List()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	for i := range list {
+		s := &list[i]
+		if local := s.Local.Addr().Unmap(); s.Protocol != "TCP" || s.Local.Port() != port || !own[s.Inode] ||
+			at.IsValid() && !local.IsUnspecified() && local != at.Unmap() {
+			continue
+		}
+		to := s.Local.Addr().Unmap()
+		if to.IsUnspecified() {
+			to = at.Unmap()
+		}
+		switch {
+		case !to.IsValid() && (s.Local.Addr().Is4() || slices.Contains(addresses, netip.AddrFrom4([4]byte{127, 0, 0, 1}))):
+			to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		case !to.IsValid():
+			to = netip.IPv6Loopback()
+		}
+		if to.IsLoopback() || slices.Contains(addresses, to) {
+			return netip.AddrPortFrom(to, port), nil
 		}
 	}
-	_, standardPort, _ := net.SplitHostPort(a.standard)
-	host, port, err := net.SplitHostPort(set)
-	if err != nil {
-		host, port = set, standardPort
-	}
-	ip, err := netip.ParseAddr(host)
-	switch {
-	case set == "" || err != nil:
-		return a.standard
-	case ip.IsUnspecified() && ip.Is6():
-		return net.JoinHostPort("::1", port)
-	case ip.IsUnspecified():
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return net.JoinHostPort(host, port)
+	return netip.AddrPort{}, fmt.Errorf("kube-proxy (process %d) has no socket of its own at TCP port %d of this node", p.PID, port)
 }
 
 // The limits of a request to kube-proxy.
 const (
-	askTime    = 3 * time.Second
-	askAnswer  = bounds.SmallFile
-	statusText = 200
+	askTime   = 3 * time.Second
+	askAnswer = bounds.SmallFile
 )
 
-// endpoint reads kube-proxy's answer to a request. The connection is closed by a reset, so that connection tracking
-// removes its entry after ten seconds instead of two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
+// endpoint reads kube-proxy's answer to a request. Of an answer that is an error nothing is repeated: it may be anything.
+// The connection is closed by a reset, so that connection tracking removes its entry after ten seconds instead of two
+// minutes (nf_conntrack_tcp_timeout_close and _time_wait).
 func endpoint(at address, path string) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
-		ctx, cancel := context.WithTimeout(ctx, askTime)
-		defer cancel()
-		to := at.of(r.proxy)
-		client := http.Client{Transport: &http.Transport{
-			DisableKeepAlives: true, Proxy: nil,
-			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				var d net.Dialer
-				c, err := d.DialContext(ctx, network, to)
-				if tcp, ok := c.(*net.TCPConn); ok {
-					err = errors.Join(err, tcp.SetLinger(0))
-				}
-				return c, err
-			},
-		}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+to+path, http.NoBody)
+		if r.proxy == nil {
+			return nil, r.nameless()
+		}
+		to, err := at.socket(r.proxy)
 		if err != nil {
 			return nil, err
 		}
-		answer, err := client.Do(req)
-		if err != nil {
-			return nil, r.silent(to, err)
-		}
-		defer answer.Body.Close()
-		data, err := io.ReadAll(io.LimitReader(answer.Body, askAnswer+1))
+		status, data, err := ask(ctx, to, path)
 		switch {
 		case err != nil:
-			return nil, r.silent(to, err)
-		case len(data) > askAnswer:
-			return nil, fmt.Errorf("kube-proxy's %s is larger than %d bytes", path, askAnswer)
-		case answer.StatusCode == http.StatusServiceUnavailable && at == healthAddress:
-			return data, nil // unhealthy, and says why
-		case answer.StatusCode != http.StatusOK:
-			return nil, fmt.Errorf("kube-proxy answers %s with %s: %s", path, answer.Status,
-				bytes.TrimSpace(data[:min(len(data), statusText)]))
+			return nil, fmt.Errorf("kube-proxy (process %d) does not answer at %s: %w", r.proxy.PID, to, err)
+		case status != http.StatusOK && (status != http.StatusServiceUnavailable || at.flag != healthAddress.flag):
+			return nil, fmt.Errorf("kube-proxy answers %s with status %d", path, status)
+		}
+		// Another one may have taken the address meanwhile.
+		if again, err := at.socket(r.proxy); err != nil || again != to || !r.proxy.Still() {
+			return nil, errReplaced
+		}
+		if path == configz {
+			return kubeproxy.ReduceConfigz(data)
 		}
 		return data, nil
 	}
 }
 
-// silent returns why kube-proxy does not answer.
-func (r *reader) silent(to string, err error) error {
-	if r.proxy == nil {
-		return fmt.Errorf("nothing answers at %s, and no kube-proxy process runs on the node: %w", to, err)
+// configz is the path of kube-proxy's configuration.
+const configz = "/configz"
+
+// Errors of a request. What was received is not a part of them.
+var (
+	errNoAnswer = errors.New("no answer came in time")
+	errNoHTTP   = errors.New("what answers does not speak HTTP as kube-proxy does")
+)
+
+// ask makes a request to an address of the node, and follows no redirection.
+func ask(ctx context.Context, to netip.AddrPort, path string) (status int, data []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var dialled error
+	client := http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DisableKeepAlives: true, DisableCompression: true, Proxy: nil, MaxResponseHeaderBytes: maxHeader,
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				var d net.Dialer
+				c, err := d.DialContext(ctx, network, to.String())
+				if tcp, ok := c.(*net.TCPConn); ok {
+					err = errors.Join(err, tcp.SetLinger(0))
+				}
+				dialled = err
+				return c, err
+			},
+		},
 	}
-	return fmt.Errorf("kube-proxy (process %s) does not answer at %s: %w", r.proxy.pid, to, err)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+to.String()+path, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	answer, err := client.Do(req)
+	if err != nil {
+		return 0, nil, cmp.Or(dialled, reasonOf(ctx))
+	}
+	defer answer.Body.Close()
+	data, err = io.ReadAll(io.LimitReader(answer.Body, askAnswer+1))
+	switch {
+	case err != nil:
+		return 0, nil, reasonOf(ctx)
+	case len(data) > askAnswer:
+		return 0, nil, fmt.Errorf("its answer to %s is larger than %d bytes", path, askAnswer)
+	}
+	return answer.StatusCode, data, nil
+}
+
+// maxHeader bounds the head of an answer, in bytes.
+const maxHeader = 64 << 10
+
+// reasonOf says why a request has failed.
+func reasonOf(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return errNoAnswer
+	}
+	return errNoHTTP
 }
 
 // configFiles are where installers put kube-proxy's configuration on a node: kubeadm's name of it, and that of
@@ -255,39 +315,27 @@ var configFiles = []string{
 	"etc/kubernetes/kube-proxy-config.yaml",
 }
 
-// configSize bounds such a file.
-const configSize = 1 << 20
-
 // installedConfig reads the first of configFiles that is there and is a configuration of kube-proxy; nil: there is
 // none.
 func installedConfig(root string) []byte {
 	if root == "" {
 		return nil
 	}
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
 	for _, name := range configFiles {
-		f, err := os.OpenInRoot(root, name)
+		data, err := process.FileIn(dir, name, bounds.Config)
 		if err != nil {
 			continue
 		}
-		data, err := io.ReadAll(io.LimitReader(f, configSize+1))
-		f.Close()
-		var head struct {
-			Kind string `json:"kind"`
-		}
-		if err == nil && len(data) <= configSize && yaml.Unmarshal(data, &head) == nil &&
-			head.Kind == "KubeProxyConfiguration" {
+		if data, err = kubeproxy.ReduceConfig(data); err == nil {
 			return data
 		}
 	}
 	return nil
-}
-
-// ended returns a text with the end of its last line: without one it would count as cut off.
-func ended(data []byte) []byte {
-	if len(data) == 0 || data[len(data)-1] == '\n' {
-		return data
-	}
-	return append(data, '\n')
 }
 
 // readProxyConfig reads the file of --config; what kube-proxy is told without one is in snapshot.FlagsFile. Where
@@ -295,13 +343,50 @@ func ended(data []byte) []byte {
 func readProxyConfig(_ context.Context, r *reader) ([]byte, error) {
 	if r.proxy == nil {
 		if data := installedConfig(r.Root); data != nil {
-			return ended(data), nil
+			return data, nil
 		}
-		return nil, errors.New("no kube-proxy process runs on the node")
+		return nil, r.nameless()
 	}
-	data, err := r.proxy.config()
+	data, err := configOf(r.proxy)
 	if err == nil && data == nil {
 		return nil, errAbsent
 	}
-	return ended(data), err
+	return data, err
+}
+
+// readFlags reads from the command line of kube-proxy, or of the program that contains it, the flags that decide what
+// is programmed, and no others: they may be secrets.
+func readFlags(_ context.Context, r *reader) ([]byte, error) {
+	if r.proxy == nil || len(r.proxy.Args) == 0 {
+		return nil, errAbsent
+	}
+	program := r.proxy.Program
+	var out bytes.Buffer
+	out.WriteString(program + "\n")
+	for _, f := range kubeproxy.PickFlags(program, r.proxy.Args[1:]) {
+		if safetext.HasUnsafe(f) {
+			return nil, errors.New("kube-proxy's command line has characters that no flag has")
+		}
+		out.WriteString(f + "\n")
+	}
+	if out.Len() > bounds.Config {
+		return nil, bounds.TooLarge("kube-proxy's command line", bounds.Config)
+	}
+	return out.Bytes(), nil
+}
+
+// readProcesses lists the processes that may serve Services here, and those that merely have such a name.
+func readProcesses(_ context.Context, r *reader) ([]byte, error) {
+	if r.unidentified != nil {
+		return nil, r.unidentified
+	}
+	var list []snapshot.Process
+	for _, p := range r.processes {
+		list = append(list, snapshot.Process{PID: p.PID, Name: p.Name, Cgroup: p.Cgroup})
+	}
+	for _, n := range r.named {
+		list = append(list, snapshot.Process{PID: n.PID, Name: n.Name, Not: n.Why})
+	}
+	slices.SortFunc(list, func(a, b snapshot.Process) int { return a.PID - b.PID })
+	return snapshot.EncodeProcesses(list), nil
 }

@@ -7,130 +7,284 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
-// kube-proxy is found where its command line and configuration say.
+// asProxy is the environment variable that makes a process of this test serve at an address as kube-proxy does.
+const asProxy = "SVCPROXY_TEST_PROXY"
+
+// TestMain is also what runs as kube-proxy.
+func TestMain(m *testing.M) {
+	at := os.Getenv(asProxy)
+	if at == "" {
+		os.Exit(m.Run())
+	}
+	l, err := net.Listen("tcp", at) //nolint:noctx // it ends with the test
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(answer)}
+	_ = server.Serve(l)
+}
+
+// secret is what must not be repeated.
+const secret = "s3cr3t-of-another"
+
+func answer(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/metrics":
+		fmt.Fprint(w, "kubeproxy 1\n")
+	case "/healthz":
+		http.Error(w, "sick", http.StatusServiceUnavailable)
+	case "/configz":
+		fmt.Fprint(w, `{"kubeproxy.config.k8s.io": {"Mode": "nftables", "ClientConnection": {"Kubeconfig": "`+secret+`"}}, "x": "`+secret+`"}`)
+	case "/redirect":
+		http.Redirect(w, r, "/metrics?"+secret, http.StatusFound)
+	case "/endless":
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	case "/garbage":
+		if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			fmt.Fprint(c, secret+"\r\n\r\n")
+			c.Close()
+		}
+	default:
+		http.Error(w, secret, http.StatusNotFound)
+	}
+}
+
+// isolate runs the rest of a test where its processes are alone.
+func isolate(t *testing.T) bool {
+	t.Helper()
+	if !testutil.IsolateProcesses(t, "ip") {
+		return false
+	}
+	testutil.Run(t, "", "ip", "link", "set", "lo", "up")
+	return true
+}
+
+// proxyAt starts a kube-proxy that serves at an address, with a command line, as a user, and finds it.
+func proxyAt(t *testing.T, at string, user uint32, args ...string) (*process.Process, []process.Named) {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "collect-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "kube-proxy")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(os.Environ(), asProxy+"="+at)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	buf := make([]byte, 16)
+	if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
+		t.Fatalf("%q does not run: %q %v", cmd.Args, buf[:n], err)
+	}
+	found, named, err := process.Find(proxies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := proxyOf(found)
+	if p != nil {
+		t.Cleanup(p.Close)
+	}
+	return p, named
+}
+
+// kube-proxy answers where its command line and configuration say.
 func TestKubeProxyAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		args          []string
 		metrics, live string
 	}{
 		{nil, "127.0.0.1:10249", "127.0.0.1:10256"},
-		{[]string{"--metrics-bind-address=0.0.0.0:1", "--healthz-bind-address", "10.0.0.1"}, "127.0.0.1:1", "10.0.0.1:10256"},
-		{[]string{"--metrics-bind-address=[::]:5", "--healthz-bind-address=:7"}, "[::1]:5", "127.0.0.1:10256"},
+		{[]string{"--metrics-bind-address=0.0.0.0:1", "--healthz-bind-address", "10.0.0.1"}, "invalid AddrPort", "10.0.0.1:10256"},
+		{[]string{"--metrics-bind-address=[::1]:5", "--healthz-bind-address=:7"}, "[::1]:5", "127.0.0.1:10256"},
 		{[]string{"--metrics-bind-address="}, "127.0.0.1:10249", "127.0.0.1:10256"},
+		{[]string{"--metrics-bind-address=example.org:80"}, "127.0.0.1:10249", "127.0.0.1:10256"},
 	} {
-		k := &kubeProxy{pid: "self", args: tt.args}
-		if m, l := metricsAddress.of(k), healthAddress.of(k); m != tt.metrics || l != tt.live {
+		p := &process.Process{Args: append([]string{"kube-proxy"}, tt.args...)}
+		if m, l := netip.AddrPortFrom(metricsAddress.port(p)).String(), netip.AddrPortFrom(healthAddress.port(p)).String(); m != tt.metrics || l != tt.live {
 			t.Errorf("%v: %s, %s", tt.args, m, l)
 		}
 	}
-	if got := metricsAddress.of(nil); got != "127.0.0.1:10249" {
-		t.Error(got)
-	}
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte("metricsBindAddress: 0.0.0.0:9\nmode: nftables\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	k := &kubeProxy{pid: "self", args: []string{"--config=" + file}}
-	if got := metricsAddress.of(k); got != "127.0.0.1:9" {
-		t.Error(got)
-	}
-	data, err := readProxyConfig(t.Context(), &reader{proxy: k})
-	if err != nil || !strings.Contains(string(data), "mode: nftables") {
-		t.Errorf("%s, %v", data, err)
-	}
-	told := &reader{proxy: &kubeProxy{
-		pid:  "self",
-		args: []string{"--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--kubeconfig=/secret", "--ipvs-scheduler=lc"},
-	}}
-	if data, err = readProxyConfig(t.Context(), told); !errors.Is(err, errAbsent) {
+}
+
+// Of kube-proxy's command line only what decides what is programmed is read.
+func TestFlagsOfKubeProxy(t *testing.T) {
+	told := &reader{proxy: &process.Process{Program: "kube-proxy", Args: []string{
+		"/x/kube-proxy", "--proxy-mode=ipvs", "--cluster-cidr", "10.1.0.0/16", "--kubeconfig=/secret", "--ipvs-scheduler=lc",
+	}}}
+	if data, err := readProxyConfig(t.Context(), told); !errors.Is(err, errAbsent) {
 		t.Errorf("a file that --config does not name: %s, %v", data, err)
 	}
-	data, err = readFlags(t.Context(), told)
+	data, err := readFlags(t.Context(), told)
 	if want := "kube-proxy\n--proxy-mode=ipvs\n--cluster-cidr=10.1.0.0/16\n--ipvs-scheduler=lc\n"; err != nil ||
 		string(data) != want {
 		t.Errorf("%s, %v", data, err)
 	}
-	told.proxy.args = []string{"--hostname-override=a\x1b[31mb"}
+	told.proxy.Args = []string{"kube-proxy", "--hostname-override=a\x1b[31mb"}
 	if data, err = readFlags(t.Context(), told); err == nil {
 		t.Errorf("an escape sequence of a command line was taken: %q", data)
 	}
-	_, err = readProxyConfig(t.Context(), &reader{
-		proxy: &kubeProxy{pid: "self", args: []string{"--config=/does/not/exist"}},
-	})
-	if err == nil {
-		t.Error("a file that there is not was read")
-	}
 }
 
-func TestEndpoint(t *testing.T) {
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.URL.Path {
-		case "/metrics":
-			fmt.Fprint(w, "kubeproxy 1\n")
-		case "/healthz":
-			http.Error(w, "sick", http.StatusServiceUnavailable)
-		default:
-			http.NotFound(w, r)
-		}
-	})
-	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
+// The file of --config is read within kube-proxy's root, and kept as the fields of a configuration alone.
+func TestConfigOfKubeProxy(t *testing.T) {
+	if !isolate(t) {
+		return
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"+
+		"metricsBindAddress: 0.0.0.0:9\nmode: nftables\nclientConnection: {kubeconfig: "+secret+"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	at := l.Addr().String()
-	r := &reader{
-		proxy: &kubeProxy{pid: "7", args: []string{"--metrics-bind-address=" + at, "--healthz-bind-address=" + at}},
-	}
-	if data, err := endpoint(metricsAddress, "/metrics")(t.Context(), r); err != nil || string(data) != "kubeproxy 1\n" {
+	p, _ := proxyAt(t, "127.0.0.1:9", 0, "--config="+file)
+	data, err := readProxyConfig(t.Context(), &reader{proxy: p})
+	if want := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmetricsBindAddress: 0.0.0.0:9\nmode: nftables\n"; err != nil || string(data) != want {
 		t.Errorf("%q, %v", data, err)
 	}
-	if data, err := endpoint(healthAddress, "/healthz")(t.Context(), r); err != nil || string(data) != "sick\n" {
-		t.Errorf("%q, %v", data, err)
+	if at, err := metricsAddress.socket(p); err != nil || at.String() != "127.0.0.1:9" {
+		t.Errorf("%s, %v", at, err)
 	}
-	_, err = endpoint(metricsAddress, "/configz")(t.Context(), r)
-	if err == nil || !strings.Contains(err.Error(), "kube-proxy answers /configz with 404 Not Found: 404 page not found") {
-		t.Error(err)
-	}
-	server.Close()
-	_, err = endpoint(metricsAddress, "/metrics")(t.Context(), r)
-	if err == nil || !strings.Contains(err.Error(), "kube-proxy (process 7) does not answer at "+at) {
-		t.Error(err)
+	for _, name := range []string{"/etc/shadow", "../../../../../etc/shadow", "/proc/self/root/etc/shadow", "/does/not/exist", "/dev/zero"} {
+		q := *p
+		q.Args = []string{"kube-proxy", "--config=" + name}
+		if data, err := readProxyConfig(t.Context(), &reader{proxy: &q}); err == nil || data != nil || strings.Contains(err.Error(), "root:") {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
 	}
 }
 
-// A program that kube-proxy has just started still bears its name: the file that its command line names was "not
-// there", for the process was gone.
-func TestKubeProxyIsNotAProgramThatItStarts(t *testing.T) {
-	parents := map[string]string{"1582": "900", "1583": "1582", "900": "1", "77": "1"}
-	parent := func(pid string) string { return parents[pid] }
-	for _, tt := range []struct{ found, want string }{
-		{"1582 1583 900", "900"}, {"900", "900"}, {"1582", "1582"}, {"", ""}, {"77 900", "77"},
+// kube-proxy is asked at its own sockets alone, and of an answer that is an error nothing is repeated.
+func TestEndpoint(t *testing.T) {
+	if !isolate(t) {
+		return
+	}
+	p, _ := proxyAt(t, "127.0.0.1:10249", 0, "--healthz-bind-address=127.0.0.1:10249")
+	r := &reader{proxy: p}
+	for _, tt := range []struct {
+		at               address
+		path, want, fail string
+	}{
+		{metricsAddress, "/metrics", "kubeproxy 1\n", ""},
+		{healthAddress, "/healthz", "sick\n", ""},
+		{metricsAddress, "/healthz", "", "kube-proxy answers /healthz with status 503"},
+		{metricsAddress, configz, `{"kubeproxy.config.k8s.io":{"mode":"nftables"}}`, ""},
+		{metricsAddress, "/none", "", "kube-proxy answers /none with status 404"},
+		{metricsAddress, "/redirect", "", "kube-proxy answers /redirect with status 302"},
+		{metricsAddress, "/garbage", "", "does not answer at 127.0.0.1:10249: " + errNoHTTP.Error()},
+		{metricsAddress, "/endless", "", "is larger than"},
 	} {
-		var found []*kubeProxy
-		for pid := range strings.FieldsSeq(tt.found) {
-			found = append(found, &kubeProxy{pid: pid})
-		}
-		got := ""
-		if k := starter(found, parent); k != nil {
-			got = k.pid
-		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.found, got, tt.want)
+		data, err := endpoint(tt.at, tt.path)(t.Context(), r)
+		if string(data) != tt.want || tt.fail == "" && err != nil || tt.fail != "" && (err == nil || !strings.Contains(err.Error(), tt.fail)) ||
+			err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %q, %v", tt.path, data, err)
 		}
 	}
-	if got := parentOf(strconv.Itoa(os.Getpid())); got != strconv.Itoa(os.Getppid()) {
-		t.Errorf("parent %q, want %d", got, os.Getppid())
+}
+
+// Nobody else is asked in kube-proxy's place: not the host that its command line names, not who listens at its port.
+func TestNoOneElseIsAsked(t *testing.T) {
+	if !isolate(t) {
+		return
+	}
+	testutil.Run(t, "", "ip", "addr", "add", "192.0.2.1/32", "dev", "lo")
+	var asked atomic.Int32
+	for _, at := range []string{"127.0.0.1:10249", "192.0.2.1:10249", "127.0.0.1:10256", "192.0.2.1:80"} {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				asked.Add(1)
+				c.Close()
+			}
+		}()
+	}
+	p, _ := proxyAt(t, "127.0.0.1:7", 0)
+	for _, args := range [][]string{
+		nil, {"--metrics-bind-address=192.0.2.1:80"}, {"--metrics-bind-address=198.51.100.1:10249"}, {"--metrics-bind-address=0.0.0.0:10249"},
+		{"--metrics-bind-address=192.0.2.1:7"},
+	} {
+		q := *p
+		q.Args = append([]string{"kube-proxy"}, args...)
+		data, err := endpoint(metricsAddress, "/metrics")(t.Context(), &reader{proxy: &q})
+		if err == nil || !strings.Contains(err.Error(), "has no socket of its own at TCP port") {
+			t.Errorf("%v: %q, %v", args, data, err)
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("others were asked %d times", n)
+	}
+}
+
+// A user's process under kube-proxy's name is not asked, its files are not read, and it is named with the reason.
+func TestImpostorIsLeftOut(t *testing.T) {
+	if !isolate(t) {
+		return
+	}
+	const nobody = 65534
+	p, named := proxyAt(t, "127.0.0.1:10249", nobody, "--config=/etc/shadow", "--proxy-mode=ipvs")
+	if p != nil || len(named) != 1 || named[0].Name != "kube-proxy" {
+		t.Fatalf("found %v, named %v", p, named)
+	}
+	r := &reader{named: named}
+	for name, read := range map[string]func() ([]byte, error){
+		"metrics": func() ([]byte, error) { return endpoint(metricsAddress, "/metrics")(t.Context(), r) },
+		"config":  func() ([]byte, error) { return readProxyConfig(t.Context(), r) },
+	} {
+		data, err := read()
+		if want := fmt.Sprintf("process %d is not taken for it, it runs as user 65534", named[0].PID); data != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if data, err := readFlags(t.Context(), r); !errors.Is(err, errAbsent) {
+		t.Errorf("flags: %q, %v", data, err)
+	}
+	data, err := readProcesses(t.Context(), r)
+	if want := fmt.Sprintf("# %d kube-proxy: not taken for it, it runs as user 65534", named[0].PID); err != nil || !strings.HasPrefix(string(data), want) {
+		t.Errorf("processes: %q, %v", data, err)
 	}
 }
 
@@ -149,7 +303,8 @@ func TestConfigOfKubeProxyThatDoesNotRun(t *testing.T) {
 		{"a service of the node", "var/lib/kube-proxy/kube-proxy-config.yaml", config, config},
 		{"in /etc", "etc/kubernetes/kube-proxy-config.yaml", config, config},
 		{"another kind", "var/lib/kube-proxy/config.conf", "kind: KubeletConfiguration\n", ""},
-		{"too large", "var/lib/kube-proxy/config.conf", config + strings.Repeat("#", configSize), ""},
+		{"fields that decide nothing here are left out", "var/lib/kube-proxy/config.conf", config + "clientConnection: {kubeconfig: /secret}\n", config},
+		{"too large", "var/lib/kube-proxy/config.conf", config + strings.Repeat("#", bounds.Config), ""},
 		{"no file", "", "", ""},
 		{"a link out of it", "link", "", ""},
 	} {

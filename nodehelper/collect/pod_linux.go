@@ -42,7 +42,7 @@ func collectPod(ctx context.Context, o Options, pod podns.Pod, emit func(File) e
 	}
 	defer ns.Close()
 	r := &reader{Options: o, kernel: newKernel(o.Root)}
-	r.roots = r.programRoots()
+	r.roots = programRoots(r.Root)
 	if err := r.within(ctx, ns, emit); err != nil {
 		return err
 	}

@@ -7,12 +7,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/coreos/go-iptables/iptables"
 	"golang.org/x/sys/unix"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/tools"
 )
 
@@ -55,9 +55,12 @@ func readVersions(ctx context.Context, r *reader) ([]byte, error) {
 				return firstLine(string(bytes.TrimSpace(text))), err
 			})
 			if err == nil {
-				fmt.Fprintf(&out, "%s %s: %s\n", r.whose(root), program, version)
+				fmt.Fprintf(&out, "%s %s: %s\n", whose(root), program, version)
 			}
 		}
+	}
+	if r.proxy != nil && r.proxy.PodUID != "" {
+		out.WriteString("kube-proxy's programs: not asked, nothing of a container is run\n")
 	}
 	return out.Bytes(), nil
 }
@@ -118,19 +121,17 @@ func identify(root, path string) (executable, bool) {
 		return executable{}, false
 	}
 	defer dir.Close()
-	fd, err := unix.Openat2(int(dir.Fd()), strings.TrimPrefix(path, "/"), &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT,
-	})
+	f, err := process.OpenIn(dir, path, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return executable{}, false
 	}
-	defer unix.Close(fd)
+	defer f.Close()
 	var st unix.Stat_t
 	var magic [len(elf)]byte
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return executable{}, false
 	}
-	if n, err := unix.Pread(fd, magic[:], 0); err != nil || string(magic[:n]) != elf {
+	if n, err := f.ReadAt(magic[:], 0); err != nil || string(magic[:n]) != elf {
 		return executable{}, false
 	}
 	return executable{root, path, st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, true

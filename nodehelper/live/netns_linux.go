@@ -16,6 +16,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -139,6 +140,9 @@ func (n *namespaces) find() {
 			continue
 		}
 		n.all = append(n.all, file)
+		if !process.OfNode(file) {
+			continue // any user can make one in a user namespace, with any addresses
+		}
 		s := &namespace{file: file}
 		if err := within(file, func() error { return n.addresses(s) }); err != nil {
 			n.err = err

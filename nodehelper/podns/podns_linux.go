@@ -5,28 +5,26 @@ package podns
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/cgroup"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 )
 
 // Namespace is the network namespace of a pod, and a process that is in it.
 type Namespace struct {
-	PID  int
-	file *os.File
+	PID        int
+	file, root *os.File
 }
 
 // Close gives up the namespace.
-func (n *Namespace) Close() error { return n.file.Close() }
+func (n *Namespace) Close() error { return errors.Join(n.file.Close(), n.root.Close()) }
 
 // Inode is the number by which the kernel tells namespaces apart.
 func (n *Namespace) Inode() (uint32, error) {
@@ -40,8 +38,8 @@ func (n *Namespace) Inode() (uint32, error) {
 // The errors of [Find].
 var (
 	// ErrNone says that no process of the pod is to be found.
-	ErrNone = errors.New("no process on the node belongs to the pod: none is in a control group with its UID, or in a " +
-		"network namespace with its address")
+	ErrNone = errors.New("no process on the node belongs to the pod: none is in a control group of the kubelet's with its " +
+		"UID, or in a network namespace of the node's own with its address")
 	// ErrSeveral says that it is not known which network namespace is the pod's.
 	ErrSeveral = errors.New("several network namespaces on the node have the pod's address, and not one of them alone " +
 		"has a link to the node")
@@ -49,130 +47,90 @@ var (
 	ErrNode = errors.New("the pod's processes are in the node's own network namespace")
 )
 
-// proc is where processes are listed; tests have another one.
-const proc = "/proc"
-
-// Bounds on what is read of a process.
-const (
-	maxCgroup    = 64 << 10 // bytes of /proc/PID/cgroup
-	maxProcesses = 1 << 16
-)
-
-// Find finds the network namespace of a pod: that of a process whose control group names one of the pod's UIDs, as the
-// kubelet calls it (with dashes under cgroupfs, with underscores under systemd); else the one that has one of its
-// addresses. The caller closes it.
+// Find finds the network namespace of a pod: that of a process which the kubelet has put into the pod's control group
+// ([cgroup.PodOf]); else the one that has one of its addresses, if only root of the node can have made it and it is no
+// other pod's. The caller closes it.
 func Find(pod Pod) (*Namespace, error) {
 	own, err := os.Readlink(ownNamespace)
 	if err != nil {
 		return nil, err
 	}
-	pids, err := processes()
-	if err != nil {
-		return nil, err
-	}
-	names := cgroupNames(pod.UIDs)
 	shared := false
-	for _, pid := range pids {
-		if len(names) == 0 || !inCgroup(pid, names) {
-			continue
-		}
-		n, err := open(pid)
-		if err != nil {
-			continue // it has ended, or is a zombie
-		}
-		// The process may have ended, and its number be another's, before its namespace was opened.
-		if name, err := os.Readlink(n.file.Name()); err == nil && inCgroup(pid, names) {
-			if name != own {
-				return n, nil
+	var others []*Namespace // that may have the pod's address
+	found := cgroup.OnNode(func(error) (found *Namespace) {
+		seen := map[string]bool{own: true}
+		err = process.Each(func(pid int, dir *os.File) bool {
+			if found != nil {
+				return false
 			}
-			shared = true
-		}
+			n, uid, err := look(pid, dir)
+			if err != nil {
+				return false // it has ended, or is a zombie
+			}
+			name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", n.file.Fd()))
+			switch {
+			case err != nil:
+			case uid != "" && slices.Contains(pod.UIDs, uid) && name != own:
+				found = n
+				return false
+			case uid != "" && slices.Contains(pod.UIDs, uid):
+				shared = true
+			case uid == "" && !seen[name] && process.OfNode(n.file):
+				seen[name] = true
+				others = append(others, n)
+				return false
+			}
+			n.Close()
+			return false
+		})
+		return found
+	})
+	if found == nil && err == nil && !shared {
+		return byAddress(others, pod.Addresses)
+	}
+	for _, n := range others {
 		n.Close()
 	}
-	if shared {
-		return nil, ErrNode
+	if found == nil && err == nil {
+		err = ErrNode
 	}
-	return byAddress(pids, own, pod.Addresses)
+	return found, err
 }
 
-// processes lists the numbers of all processes.
-func processes() ([]int, error) {
-	entries, err := os.ReadDir(proc)
+// look opens the network namespace of a process, and returns the pod that it belongs to; "" where it belongs to none, as
+// far as its control group tells. Both are of the one process.
+func look(pid int, dir *os.File) (n *Namespace, uid string, err error) {
+	n, err = open(pid, dir)
+	if err != nil {
+		return nil, "", err
+	}
+	groups, err := cgroup.In(dir)
+	if err != nil {
+		n.Close()
+		return nil, "", err
+	}
+	uid, _ = cgroup.PodOf(groups)
+	return n, uid, nil
+}
+
+func open(pid int, dir *os.File) (*Namespace, error) {
+	fd, err := unix.Openat(int(dir.Fd()), "ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids[:min(len(pids), maxProcesses)], nil
-}
-
-// cgroupNames are the words that stand for UIDs in the names of control groups (GetPodContainerName in the kubelet's
-// pkg/kubelet/cm/pod_container_manager_linux.go).
-func cgroupNames(uids []string) []string {
-	var out []string
-	for _, uid := range uids {
-		if len(uid) < 16 {
-			continue // no UID, and it might be a part of any name
-		}
-		out = append(out, "pod"+uid, "pod"+strings.ReplaceAll(uid, "-", "_"))
-	}
-	return out
-}
-
-// inCgroup tells whether a process is in a control group of some name, or in one below it.
-func inCgroup(pid int, names []string) bool {
-	f, err := os.Open(filepath.Join(proc, strconv.Itoa(pid), "cgroup"))
+	root, err := unix.Openat(int(dir.Fd()), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxCgroup))
-	if err != nil {
-		return false
-	}
-	for part := range strings.FieldsFuncSeq(string(data),
-		func(r rune) bool { return r == '/' || r == '\n' || r == ':' }) {
-		part = strings.TrimSuffix(part, ".slice")
-		for _, name := range names {
-			if part == name || strings.HasSuffix(part, "-"+name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func open(pid int) (*Namespace, error) {
-	file, err := os.Open(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
-	if err != nil {
+		unix.Close(fd)
 		return nil, err
 	}
-	return &Namespace{PID: pid, file: file}, nil
+	return &Namespace{PID: pid, file: os.NewFile(uintptr(fd), "net"), root: os.NewFile(uintptr(root), "root")}, nil
 }
 
-// byAddress finds the namespace that has one of a pod's addresses, each namespace once ([Only]).
-func byAddress(pids []int, own string, addresses []netip.Addr) (*Namespace, error) {
-	if len(addresses) == 0 {
-		return nil, ErrNone
-	}
-	seen := map[string]bool{own: true}
+// byAddress finds the one among network namespaces that has one of a pod's addresses ([Only]), and closes the others.
+func byAddress(all []*Namespace, addresses []netip.Addr) (*Namespace, error) {
 	var found []*Namespace
 	var files []*os.File
-	for _, pid := range pids {
-		name, err := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
-		if err != nil || seen[name] {
-			continue
-		}
-		seen[name] = true
-		n, err := open(pid)
-		if err != nil {
-			continue
-		}
+	for _, n := range all {
 		has := false
 		if err := n.Within(func() error {
 			has = hasAny(addresses)
@@ -238,38 +196,7 @@ func (n *Namespace) Within(f func() error) error {
 	return <-result
 }
 
-// File reads a file of the pod's own file system, as its processes see it: up to limit bytes of a regular file. No
-// symbolic link leads out of that (RESOLVE_IN_ROOT of openat2, Linux 5.6).
+// File reads a file of the pod's own file system, as its processes see it: see [process.FileIn].
 func (n *Namespace) File(path string, limit int64) ([]byte, error) {
-	return fileBelow(filepath.Join(proc, strconv.Itoa(n.PID), "root"), path, limit)
-}
-
-// fileBelow reads a file below a directory, as if that were the root.
-func fileBelow(dir, path string, limit int64) ([]byte, error) {
-	root, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s of the pod: %w", path, err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("%s of the pod is not a regular file", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s of the pod is larger than %d bytes", path, limit)
-	}
-	return data, err
+	return process.FileIn(n.root, path, limit)
 }

@@ -10,36 +10,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// A name of a control group is the kubelet's, with either driver; a UID that is a part of another word is no name.
-func TestCgroupNames(t *testing.T) {
-	if got := cgroupNames([]string{"short"}); got != nil {
-		t.Errorf("a word that is not a UID is searched for: %q", got)
-	}
-	names := cgroupNames([]string{"0a1b2c3d-0000-4000-8000-000000000001"})
-	for _, c := range []struct {
-		part string
-		want bool
-	}{
-		{"pod0a1b2c3d-0000-4000-8000-000000000001", true},
-		{"kubepods-burstable-pod0a1b2c3d_0000_4000_8000_000000000001.slice", true},
-		{"pod0a1b2c3d-0000-4000-8000-0000000000012", false},
-		{"xpod0a1b2c3d-0000-4000-8000-000000000001", false},
-	} {
-		got := false
-		part := strings.TrimSuffix(c.part, ".slice")
-		for _, n := range names {
-			got = got || part == n || strings.HasSuffix(part, "-"+n)
-		}
-		if got != c.want {
-			t.Errorf("%s: %v", c.part, got)
-		}
-	}
-}
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+)
 
 // namespaced starts a process in a network namespace of its own, with an address on lo.
 func namespaced(t *testing.T, address string) (pid int) {
@@ -112,35 +90,105 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// A file of a pod is read within its root: a link ends there, a pipe does not hold anybody up, and a large file is
-// refused.
-func TestFile(t *testing.T) {
-	root := t.TempDir()
-	for _, f := range []struct{ name, text string }{
-		{"resolv.conf", "nameserver 192.0.2.1\n"}, {"large", strings.Repeat("x", 100)},
-	} {
-		if err := os.WriteFile(filepath.Join(root, f.name), []byte(f.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+// A network namespace that any user can make is no pod's, whatever addresses it has.
+func TestANamespaceOfAUsersIsNoPods(t *testing.T) {
+	const address = "192.0.2.80"
+	if os.Geteuid() != 0 {
+		t.Skip("root becomes a user")
 	}
-	for name, to := range map[string]string{
-		"inside": "/../../resolv.conf", "outside": "/../../../../etc/passwd", "magic": "/proc/self/root/etc/passwd",
-	} {
-		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
+	cmd := exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user", "--net", "sh", "-c",
+		"ip link set lo up && ip addr add "+address+"/32 dev lo && echo ready && exec sleep 600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"resolv.conf", "/resolv.conf", "../resolv.conf", "inside"} {
-		if got, err := fileBelow(root, name, 64); err != nil || string(got) != "nameserver 192.0.2.1\n" {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"large", "pipe", "absent", "outside", "magic", "."} {
-		if got, err := fileBelow(root, name, 64); err == nil {
-			t.Errorf("%s was read: %q", name, got)
-		}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	buf := make([]byte, 16)
+	if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
+		t.Fatalf("no user namespace was made: %q %v", buf[:n], err)
+	}
+	pod := Pod{Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+	if n, err := Find(pod); !errors.Is(err, ErrNone) {
+		t.Errorf("found %+v, %v", n, err)
+	}
+	// Beside it the pod's own is found.
+	pid := namespaced(t, address+"/32")
+	n, err := Find(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.PID != pid {
+		t.Errorf("process %d was found, not %d", n.PID, pid)
+	}
+	n.Close()
+}
+
+// Of a pod's UID the process is found that the kubelet has put into the pod's control group: not one in a control group
+// that a user was given, and that is named like it.
+func TestOnlyTheKubeletSaysWhosePodItIs(t *testing.T) {
+	if !testutil.IsolateProcesses(t) {
+		return
+	}
+	const uid = "0a1b2c3d-0000-4000-8000-000000000002"
+	root := "/sys/fs/cgroup"
+	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
+		root += "/systemd"
+	}
+	for _, tt := range []struct {
+		name, group string
+		owner       int
+		found       bool
+	}{
+		{"the kubelet's", "kubepods/besteffort/pod" + uid, 0, true},
+		{"systemd's names", "kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-x.scope", 0, true},
+		{"a user's", "kubepods/besteffort/pod" + uid, 65534, false},
+		{"not below that of all pods", "pod" + uid, 0, false},
+		{"another pod's", "kubepods/pod" + strings.Replace(uid, "0a1b", "ffff", 1), 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			own, err := os.MkdirTemp(root, "svcproxy-test-")
+			dir := filepath.Join(own, tt.group)
+			if err := errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { // when the process has ended
+				for dir != root {
+					err := os.Remove(dir)
+					for i := 0; i < 600 && errors.Is(err, unix.EBUSY); i++ {
+						time.Sleep(100 * time.Millisecond)
+						err = os.Remove(dir)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					dir = filepath.Dir(dir)
+				}
+			})
+			pid := namespaced(t, "192.0.2.81/32")
+			if err := errors.Join(os.Chown(filepath.Join(own, strings.SplitN(tt.group, "/", 2)[0]), tt.owner, 0),
+				os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := Find(Pod{UIDs: []string{uid}})
+			if (err == nil) != tt.found || tt.found && n.PID != pid || !tt.found && !errors.Is(err, ErrNone) {
+				t.Errorf("%+v, %v", n, err)
+			}
+			if n != nil {
+				n.Close()
+			}
+			// A pod is not found by an address in a namespace that the kubelet has for another one.
+			if tt.name == "another pod's" {
+				if n, err := Find(Pod{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.81")}}); !errors.Is(err, ErrNone) {
+					t.Errorf("by its address: %+v, %v", n, err)
+				}
+			}
+		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -279,12 +280,19 @@ func socketOwners(list []sockets.Socket) map[string]socketOwner {
 	if err != nil {
 		return out
 	}
+	proxies := map[string]bool{}
+	if found, _, err := process.Find(process.Programs(kubeproxy.Process)); err == nil {
+		for _, p := range found {
+			proxies[strconv.Itoa(p.PID)] = true
+			p.Close()
+		}
+	}
 	for inode, by := range users {
 		var o socketOwner
 		for _, u := range by {
 			group, _ := os.ReadFile(filepath.Join("/proc/"+u.PID, "cgroup"))
 			o.pod = o.pod || ofPod().Match(group)
-			o.kubeProxy = o.kubeProxy || u.Name == kubeproxy.Process
+			o.kubeProxy = o.kubeProxy || proxies[u.PID]
 		}
 		out[inode] = o
 	}

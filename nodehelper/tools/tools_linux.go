@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tools runs programs of the helper's image, of the node, or of a container on it, each in its own file system.
-// Nothing goes through a shell.
+// Package tools runs programs of the helper's image, or of the node in its own file system: root's alone, and never one
+// that a container has brought. Nothing goes through a shell.
 package tools
 
 import (
@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
@@ -31,15 +34,42 @@ var dirs = []string{
 	"/var/lib/rancher/k3s/data/current/bin/aux",
 }
 
-// Find returns the path of a program below a root, as seen from within it; "" where it is not there.
+// Find returns the path of a program below a root, as seen from within it; "" where it is not there, and where others
+// than root could have written it.
 func Find(root, program string) string {
 	for _, dir := range dirs {
-		// Lstat: the target of a link may exist only if root is the root directory. It suffices that the name exists.
-		if info, err := os.Lstat(filepath.Join(root, dir, program)); err == nil && !info.IsDir() {
-			return filepath.Join(dir, program)
+		path := filepath.Join(dir, program)
+		if ofRoot(root, dir, unix.S_IFDIR) && ofRoot(root, path, unix.S_IFREG) {
+			return path
 		}
 	}
 	return ""
+}
+
+// ofRoot reports whether a path below a root leads to a file of a type that is root's, and that no one else may write.
+// Links lead to where they would with that root; before Linux 5.6 that is known of this process's own root alone.
+func ofRoot(root, path string, kind uint32) bool {
+	var st unix.Stat_t
+	if root == "/" {
+		if unix.Stat(path, &st) != nil {
+			return false
+		}
+	} else {
+		dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return false
+		}
+		defer dir.Close()
+		f, err := process.OpenIn(dir, path, unix.O_PATH)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		if unix.Fstat(int(f.Fd()), &st) != nil {
+			return false
+		}
+	}
+	return st.Mode&unix.S_IFMT == kind && st.Uid == 0 && st.Mode&0o002 == 0 && (st.Mode&0o020 == 0 || st.Gid == 0)
 }
 
 // Run runs a program of a root, by its path there, and returns what it prints. stdin may be nil. The error names the

@@ -36,7 +36,7 @@ type Options struct {
 	// Read reads the node's files: see [NodeReader].
 	Read func(ctx context.Context) (*snapshot.Node, error)
 	// Look looks at the node: see [NodeLooker]. nil: nobody looks.
-	Look func(proxy string) Moment
+	Look func() Moment
 	// Tracked returns the counters of connection tracking since the node's start; nil where there are none. It may be nil
 	// itself.
 	Tracked func() *snapshot.Tracked

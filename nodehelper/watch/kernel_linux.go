@@ -131,12 +131,13 @@ const notWatched = "an agent does not read it: reading takes longer the more tra
 // lockFile is the file of the xtables lock on the node (XT_LOCK_NAME in iptables/xshared.h).
 const lockFile = "run/xtables.lock"
 
-// NodeLooker returns what looks at the node of this process's network namespace. proxy is the PID of the last look. It
-// needs the PIDs of the node: the lock of a process that this one cannot see is not shown (locks_show in fs/locks.c).
-// root is where the node's file system is.
-func NodeLooker(root string) func(proxy string) Moment {
-	return func(proxy string) Moment {
-		now := Moment{Proxy: collect.ProxyPID(proxy)}
+// NodeLooker returns what looks at the node of this process's network namespace, for one goroutine. It needs the PIDs of
+// the node: the lock of a process that this one cannot see is not shown (locks_show in fs/locks.c). root is where the
+// node's file system is.
+func NodeLooker(root string) func() Moment {
+	proxy := collect.ProxyLooker()
+	return func() Moment {
+		now := Moment{Proxy: proxy()}
 		var s unix.Stat_t
 		if unix.Stat(filepath.Join(root, lockFile), &s) == nil {
 			if locks, err := os.ReadFile("/proc/locks"); err == nil {

@@ -25,7 +25,7 @@ func NodeReader(string, string) func(context.Context) (*snapshot.Node, error) {
 }
 
 // NodeLooker returns what shows nothing: this system is not a node.
-func NodeLooker(string) func(string) Moment { return func(string) Moment { return Moment{} } }
+func NodeLooker(string) func() Moment { return func() Moment { return Moment{} } }
 
 // Enter fails: this system is not a node.
 func Enter(string, string, []string) (net.Listener, error) { return nil, errSystem }

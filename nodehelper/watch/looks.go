@@ -65,7 +65,7 @@ func (a *Agent) looks(ctx context.Context) {
 	}
 	var seen seen
 	for pause(ctx, lookTime) == nil {
-		seen.look(a.metrics, a.Look(seen.proxy), time.Now())
+		seen.look(a.metrics, a.Look(), time.Now())
 	}
 }
 

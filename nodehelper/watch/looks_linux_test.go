@@ -14,7 +14,7 @@ import (
 func TestTheKernelTellsOfTheLock(t *testing.T) {
 	root := t.TempDir()
 	look := NodeLooker(root)
-	if got := look("").Lock; got != "" {
+	if got := look().Lock; got != "" {
 		t.Fatalf("without a lock's file: %q", got)
 	}
 	file := filepath.Join(root, lockFile)
@@ -29,16 +29,16 @@ func TestTheKernelTellsOfTheLock(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	if first := open(); look("").Lock != LockFree {
-		t.Fatalf("nobody holds it: %q", look("").Lock)
+	if first := open(); look().Lock != LockFree {
+		t.Fatalf("nobody holds it: %q", look().Lock)
 	} else if err := unix.Flock(int(first.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
-	} else if got := look("").Lock; got != LockHeld {
+	} else if got := look().Lock; got != LockHeld {
 		t.Fatalf("one holds it: %q", got)
 	} else {
 		second, got := open(), make(chan error)
 		go func() { got <- unix.Flock(int(second.Fd()), unix.LOCK_EX) }()
-		for look("").Lock != LockWaited {
+		for look().Lock != LockWaited {
 			if t.Context().Err() != nil {
 				t.Fatal("the one who waits was not seen")
 			}
@@ -50,7 +50,7 @@ func TestTheKernelTellsOfTheLock(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := look("").Lock; got != LockHeld {
+	if got := look().Lock; got != LockHeld {
 		t.Errorf("the other one holds it: %q", got)
 	}
 }

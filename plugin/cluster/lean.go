@@ -104,6 +104,9 @@ func leanPod(p *corev1.Pod) *corev1.Pod {
 		}
 	}
 	if kubeproxy.RunsIn(p) { // which ConfigMaps it mounts tells which one holds its configuration
+		for i := range p.Spec.Containers {
+			out.Spec.Containers[i].SecurityContext = p.Spec.Containers[i].SecurityContext.DeepCopy()
+		}
 		for i := range p.Spec.Volumes {
 			if v := &p.Spec.Volumes[i]; v.ConfigMap != nil || v.Projected != nil {
 				out.Spec.Volumes = append(out.Spec.Volumes, *v.DeepCopy())

@@ -56,11 +56,6 @@ func healthPort(svc *corev1.Service) uint16 {
 	return uint16(p)
 }
 
-// isProxy tells whether a socket is kube-proxy's, or that of a program which contains it, as far as that is known.
-func (n *node) isProxy(s *host.Socket) bool {
-	return s.Process == "" || s.Process == kubeproxy.Process || n.Proxy.Processes[s.Process] != 0
-}
-
 // notForNodeAddress is the remedy where kube-proxy listens at other addresses than the node's own: it opens
 // health-check ports at the addresses in nodePortAddresses alone (pkg/proxy/healthcheck/service_health.go,
 // newServiceHealthServer).
@@ -120,7 +115,7 @@ func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort)
 	for i := range n.Sockets {
 		switch s := &n.Sockets[i]; {
 		case s.Protocol != "tcp" || s.Port != port:
-		case !n.isProxy(s):
+		case n.isOther(s):
 			other = s
 		case s.Stopped || s.Full():
 			silent = s
@@ -182,7 +177,7 @@ var staleHealthChecks = &detector{stage: stageBackwards, node: func(n *node) []i
 	var found []uint16
 	for i := range n.Sockets {
 		s := &n.Sockets[i]
-		if s.Protocol != "tcp" || s.Process != kubeproxy.Process || s.Port < firstNodePort || s.Port > lastNodePort ||
+		if is, _ := n.isProxy(s); !is || s.Protocol != "tcp" || s.Process != kubeproxy.Process || s.Port < firstNodePort || s.Port > lastNodePort ||
 			n.survey.frontends[frontendKey{proto: netfilter.TCP, port: s.Port}] {
 			continue
 		}

@@ -181,6 +181,9 @@ func samples() []sample {
 			w.files["ip-link.json"] = fmt.Appendf(nil, bridgedPod, true)
 			w.routing(byEth1, "")
 		}, from: &From{Kind: expect.FromExternal, Address: netip.MustParseAddr("10.5.0.9")}},
+		{code: ProcessNotTaken, do: func(w *capturedNode) {
+			w.files["processes.txt"] = []byte("# 4711 kube-proxy: not taken for it, it runs as user 1000\n")
+		}},
 		{code: NewerKubeProxy, do: func(w *capturedNode) { w.says("v1.38.0") }},
 		{code: expect.ReasonKubeProxyBug, base: "ipvs", do: func(w *capturedNode) {
 			w.says("v1.28.0")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
-	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -68,15 +67,20 @@ var listening = &detector{stage: stageRecognise, path: func(p *pathCase) []issue
 		return nil
 	}
 	s := p.listener(at)
+	var is, known bool
+	if s != nil {
+		is, known = p.isProxy(s)
+	}
 	switch {
 	case s == nil:
 		return []issue{{
 			code: ProxyNotListening, subject: at.String(), expected: "kube-proxy listens", actual: "nothing does",
 			predicate: true, message: "is where kube-proxy itself should listen, and nothing does: connections are refused",
 		}}
-	case s.Process == "":
-		want.Unsure = "whether it is kube-proxy that listens at " + at.String() + " was not collected (ss -p as root tells)"
-	case s.Process != kubeproxy.Process && p.Proxy.Processes[s.Process] == 0:
+	case !known:
+		want.Unsure = "whether it is kube-proxy that listens at " + at.String() + " was not collected (ss -p as root, and " +
+			"processes.txt tell)"
+	case !is:
 		return []issue{{
 			code: Shadowed, subject: at.String(), expected: "kube-proxy listens", actual: processOf(s) + " does",
 			predicate: true, message: "is where kube-proxy itself should listen, and " + processOf(s) + " does",

@@ -237,7 +237,7 @@ func TestKubeProxysOwnWord(t *testing.T) {
 					Name:      "kube-proxy-x",
 					Labels:    map[string]string{"k8s-app": "kube-proxy"},
 				},
-				Spec: corev1.PodSpec{NodeName: "node1"},
+				Spec: corev1.PodSpec{NodeName: "node1", HostNetwork: true},
 			})
 		}, []string{NotProgrammed, NotProgrammed, KubeProxyDown}, "", down, report.Mismatch},
 		{

@@ -19,7 +19,7 @@ import (
 func aProxyPod(change func(p *corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "kube-system", Name: "kube-proxy-x7k2p", Labels: map[string]string{"k8s-app": "kube-proxy"},
+			Namespace: "kube-system", Name: "kube-proxy-x7k2p", UID: "f3a1c2d4-0000-4000-8000-000000000001", Labels: map[string]string{"k8s-app": "kube-proxy"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "kube-proxy"}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "node1", HostNetwork: true, Containers: []corev1.Container{{Name: "kube-proxy"}}},
@@ -75,6 +75,7 @@ func TestRestartFitsHowKubeProxyRuns(t *testing.T) {
 			name: "another namespace and label (AKS, OpenShift)", processes: "812 " + inPod + " kube-proxy\n",
 			pods: []*corev1.Pod{aProxyPod(func(p *corev1.Pod) {
 				p.Namespace, p.Labels = "proxies", map[string]string{"component": "kube-proxy"}
+				p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 			})},
 			want: []string{"kubectl -n proxies delete pod/kube-proxy-x7k2p"},
 		},

@@ -4,6 +4,7 @@ package kubeproxy
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,54 +46,56 @@ func DefaultConfig() Config {
 // instead, whose fields have the same names but for their case, or are in other places (detectLocal.clusterCIDRs,
 // linux).
 type file struct {
-	APIVersion       string `json:"apiVersion"`
-	Kind             string `json:"kind"`
-	Mode             string `json:"mode"`
-	HostnameOverride string `json:"hostnameOverride"`
-	BindAddress      string `json:"bindAddress"`
-	ClusterCIDR      string `json:"clusterCIDR"`
-	DetectLocalMode  string `json:"detectLocalMode"`
+	APIVersion       string `json:"apiVersion,omitzero"`
+	Kind             string `json:"kind,omitzero"`
+	Mode             string `json:"mode,omitzero"`
+	HostnameOverride string `json:"hostnameOverride,omitzero"`
+	BindAddress      string `json:"bindAddress,omitzero"`
+	ClusterCIDR      string `json:"clusterCIDR,omitzero"`
+	DetectLocalMode  string `json:"detectLocalMode,omitzero"`
 	DetectLocal      struct {
-		BridgeInterface     string   `json:"bridgeInterface"`
-		InterfaceNamePrefix string   `json:"interfaceNamePrefix"`
-		ClusterCIDRs        []string `json:"clusterCIDRs"`
-	} `json:"detectLocal"`
+		BridgeInterface     string   `json:"bridgeInterface,omitzero"`
+		InterfaceNamePrefix string   `json:"interfaceNamePrefix,omitzero"`
+		ClusterCIDRs        []string `json:"clusterCIDRs,omitzero"`
+	} `json:"detectLocal,omitzero"`
 	IPTables struct {
 		masquerade
 		syncing
 
-		LocalhostNodePorts *bool `json:"localhostNodePorts"`
-	} `json:"iptables"`
+		LocalhostNodePorts *bool `json:"localhostNodePorts,omitzero"`
+	} `json:"iptables,omitzero"`
 	NFTables struct {
 		masquerade
 		syncing
-	} `json:"nftables"`
+	} `json:"nftables,omitzero"`
 	IPVS struct {
 		syncing
 
-		Scheduler    string   `json:"scheduler"`
-		StrictARP    bool     `json:"strictARP"`
-		ExcludeCIDRs []string `json:"excludeCIDRs"`
-	} `json:"ipvs"`
+		Scheduler    string   `json:"scheduler,omitzero"`
+		StrictARP    bool     `json:"strictARP,omitzero"`
+		ExcludeCIDRs []string `json:"excludeCIDRs,omitzero"`
+	} `json:"ipvs,omitzero"`
 	Linux struct {
-		MasqueradeAll bool `json:"masqueradeAll"`
-	} `json:"linux"`
+		MasqueradeAll bool `json:"masqueradeAll,omitzero"`
+	} `json:"linux,omitzero"`
+	MetricsBindAddress string `json:"metricsBindAddress,omitzero"`
+	HealthzBindAddress string `json:"healthzBindAddress,omitzero"`
 	// MinSyncPeriod is that of all modes, in the internal type since 1.31.
 	syncing
 
-	NodePortAddresses []string        `json:"nodePortAddresses"`
-	FeatureGates      map[string]bool `json:"featureGates"`
+	NodePortAddresses []string        `json:"nodePortAddresses,omitzero"`
+	FeatureGates      map[string]bool `json:"featureGates,omitzero"`
 }
 
 // masquerade is what a mode's section has of masquerading.
 type masquerade struct {
-	MasqueradeBit *int `json:"masqueradeBit"`
-	MasqueradeAll bool `json:"masqueradeAll"`
+	MasqueradeBit *int `json:"masqueradeBit,omitzero"`
+	MasqueradeAll bool `json:"masqueradeAll,omitzero"`
 }
 
 // syncing is what a mode's section has of syncs. Another value than a text decides on nothing.
 type syncing struct {
-	MinSyncPeriod any `json:"minSyncPeriod"`
+	MinSyncPeriod any `json:"minSyncPeriod,omitzero"`
 }
 
 // minSyncPeriod returns the least time between two syncs of the configured mode; 0: it is not set, or cannot be read.
@@ -148,6 +151,53 @@ func ParseConfig(data []byte) (Config, error) {
 	}
 	return Config{}, errors.New("it holds no " + configKind)
 }
+
+// Addresses are where a configuration has kube-proxy answer, as it names them: ADDRESS:PORT or ADDRESS; "" where it does
+// not.
+type Addresses struct{ Metrics, Healthz string }
+
+// AddressesOf reads a configuration that [ReduceConfig] has made.
+func AddressesOf(reduced []byte) Addresses {
+	f, err := decode(string(reduced))
+	if err != nil {
+		return Addresses{}
+	}
+	return Addresses{f.MetricsBindAddress, f.HealthzBindAddress}
+}
+
+// ReduceConfig reduces the KubeProxyConfiguration in a file to the fields that decide something here. The error says
+// that there is none, and nothing of what is there: a command line may name any file.
+func ReduceConfig(data []byte) ([]byte, error) {
+	docs := documents(string(data))
+	if len(data) > bounds.Config || len(docs) > maxDocuments {
+		return nil, errNotConfig
+	}
+	for _, doc := range docs {
+		f, err := decode(doc)
+		if err != nil || f.APIVersion != configVersion || f.Kind != configKind {
+			continue
+		}
+		return yaml.Marshal(f)
+	}
+	return nil, errNotConfig
+}
+
+// ReduceConfigz is [ReduceConfig] of the response of kube-proxy's /configz.
+func ReduceConfigz(data []byte) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if len(data) > bounds.Config || bounds.NodeJSON.Check("it", data) != nil || json.Unmarshal(data, &all) != nil ||
+		all[configGroup] == nil {
+		return nil, errNotConfig
+	}
+	f, err := decode(string(all[configGroup]))
+	if err != nil {
+		return nil, errNotConfig
+	}
+	return json.Marshal(map[string]*file{configGroup: f})
+}
+
+// errNotConfig says that what was read is no configuration.
+var errNotConfig = errors.New("it is not a " + configKind)
 
 // maxDocuments is how many YAML documents a configuration may hold; a kube-proxy reads one.
 const maxDocuments = 20

@@ -42,11 +42,22 @@ func StoredConfigs(all []*corev1.ConfigMap) []StoredConfig {
 	return out
 }
 
-// RunsIn tells whether a pod is kube-proxy's. kubeadm, EKS and k0s label it k8s-app, GKE, AKS and RKE2 component; else
-// its container's name tells.
+// RunsIn reports whether a pod is kube-proxy's. kubeadm, EKS and k0s label it k8s-app, GKE, AKS and RKE2 component; else
+// its container's name tells. Anyone may give a pod of their own such a name: it has to have the node's network, and to
+// be in kube-system, where none but administrators make pods, or to have the right to write the node's rules.
 func RunsIn(p *corev1.Pod) bool {
 	named := slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == Process })
-	return named || p.Labels["k8s-app"] == Process || p.Labels["component"] == Process
+	return p.Spec.HostNetwork && (named || p.Labels["k8s-app"] == Process || p.Labels["component"] == Process) &&
+		(p.Namespace == metav1.NamespaceSystem || slices.ContainsFunc(p.Spec.Containers, writesRules))
+}
+
+// writesRules reports whether a container may write the rules of its network namespace: it has CAP_NET_ADMIN.
+func writesRules(c corev1.Container) bool {
+	s := c.SecurityContext
+	return s != nil && (s.Privileged != nil && *s.Privileged || s.Capabilities != nil &&
+		slices.ContainsFunc(s.Capabilities.Add, func(x corev1.Capability) bool {
+			return x == "NET_ADMIN" || x == "CAP_NET_ADMIN" || x == "ALL"
+		}))
 }
 
 // MountedConfigMaps are the names of the ConfigMaps that a pod mounts, in its own namespace, sorted.

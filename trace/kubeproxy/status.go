@@ -24,8 +24,9 @@ type Status struct {
 	Reported string // the mode, by /proxyMode
 	Version  string // "v1.36.3", by its metrics; "": not known
 
-	Processes map[string]int    // PIDs by name
+	Processes map[string]int    // PIDs by name, of those that are what they are named
 	Cgroups   map[string]string // control groups by name, as /proc/PID/cgroup has them; none where that is not known
+	NotTaken  []NotTaken        // processes that merely have such a name
 	Listed    bool              // processes were collected
 	Responds  bool              // it responds at one of its addresses
 	Healthz   *Health           // nil: /healthz was not read
@@ -33,6 +34,12 @@ type Status struct {
 	Syncs     map[string]*Sync
 	Failures  int // failed writes since it started, of all families; -1: not known
 	Pending   int // changes seen and not written yet, of all families; -1: not known
+}
+
+// NotTaken is a process that merely has the name of one.
+type NotTaken struct {
+	PID       int
+	Name, Why string
 }
 
 // Sync is the progress of a family's rules. Times are those of the node. A kube-proxy that does not report families

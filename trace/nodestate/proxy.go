@@ -87,6 +87,13 @@ func (l *loader) processes() error {
 	l.Proxy.Listed = err == nil
 	l.unreadable(snapshot.ProcessesFile, err, len(list) > 0)
 	for _, x := range list {
+		if x.Not != "" {
+			l.Proxy.NotTaken = append(l.Proxy.NotTaken, kubeproxy.NotTaken{PID: x.PID, Name: x.Name, Why: x.Not})
+			continue
+		}
+		if l.Proxy.Processes[x.Name] != 0 {
+			continue // it was started by the one before, as which it counts until it executes another program
+		}
 		l.Proxy.Processes[x.Name], l.Proxy.Cgroups[x.Name] = x.PID, x.Cgroup
 	}
 	return nil

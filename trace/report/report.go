@@ -123,6 +123,9 @@ type Mode struct {
 	Configured       string `json:"configured,omitempty"` // from kube-proxy's configuration
 	Backend          string `json:"backend,omitempty"`    // nft, legacy, both
 	KubeProxyVersion string `json:"kubeProxyVersion,omitempty"`
+	// VouchedBy says by what the process that is asked as kube-proxy is known to be it: node, kubelet, api; absent where
+	// there is none, or that was not collected.
+	VouchedBy Voucher `json:"vouchedBy,omitempty"`
 	LastSync         string `json:"lastSync,omitempty"` // RFC 3339
 	// ConfigSource is where kube-proxy's configuration was read: configz.json, …; unknown where it was not.
 	ConfigSource string `json:"configSource,omitempty"`
@@ -140,6 +143,16 @@ type Mode struct {
 	Leftovers  []string     `json:"leftovers,omitempty"`  // other modes of which the kernel holds live rules
 	ReplacedBy string       `json:"replacedBy,omitempty"` // what serves Services in kube-proxy's place
 }
+
+// Voucher is what vouches for a process: more than its name.
+type Voucher string
+
+// The vouchers.
+const (
+	VouchedByNode    Voucher = "node"    // it is root's on the node, outside of pods
+	VouchedByKubelet Voucher = "kubelet" // it is in a pod's control group, and can write rules; the API was not asked
+	VouchedByAPI     Voucher = "api"     // it is in a pod which the API knows on the node as kube-proxy's
+)
 
 // FamilySync is the progress of the rules of one IP family.
 type FamilySync struct {

@@ -30,7 +30,12 @@ type Process struct {
 	// Cgroup is its control group as /proc/PID/cgroup has it, "0::/system.slice/kube-proxy.service"; of version 1 several
 	// with commas. Empty: not known.
 	Cgroup string
+	// Not says of a process that merely has this name why it is not taken for the program, a clause; empty: it is.
+	Not string
 }
+
+// notTaken begins what follows the name of such a process.
+const notTaken = ": not taken for it, "
 
 // maxCgroup is the longest control group that is written or read, in bytes; ps cuts off what is longer.
 const maxCgroup = 512
@@ -39,6 +44,10 @@ const maxCgroup = 512
 func EncodeProcesses(list []Process) []byte {
 	out := []byte{}
 	for _, p := range list {
+		if p.Not != "" { // a comment, for who reads the file with other programs
+			out = fmt.Appendf(out, "# %d %s%s%s\n", p.PID, p.Name, notTaken, strings.Join(strings.Fields(p.Not), " "))
+			continue
+		}
 		out = fmt.Appendf(out, "%7d ", p.PID)
 		if isCgroup(p.Cgroup) {
 			out = fmt.Appendf(out, "%s ", p.Cgroup)
@@ -62,12 +71,18 @@ func (n *Node) Processes() (list []Process, ok bool, err error) {
 			err = cmp.Or(err, fmt.Errorf("%s: it is cut off in line %d", ProcessesFile, line))
 			break
 		}
+		comment, isNot := bytes.CutPrefix(text, []byte("# "))
+		if isNot {
+			text = comment
+		}
 		pid, name, _ := bytes.Cut(bytes.TrimSpace(text), []byte(" "))
 		if len(pid) == 0 || string(pid) == "PID" {
 			continue
 		}
 		p := Process{Name: string(bytes.TrimSpace(name))}
 		switch first, rest, _ := strings.Cut(p.Name, " "); {
+		case isNot:
+			p.Name, p.Not, _ = strings.Cut(p.Name, notTaken)
 		case rest == "":
 		case isCgroup(first):
 			p.Cgroup, p.Name = first, strings.TrimSpace(rest)
@@ -75,7 +90,7 @@ func (n *Node) Processes() (list []Process, ok bool, err error) {
 			p.Name = strings.TrimSpace(rest)
 		}
 		var bad error
-		if p.PID, bad = strconv.Atoi(string(pid)); bad == nil && p.Name != "" && utf8.Valid(text) {
+		if p.PID, bad = strconv.Atoi(string(pid)); bad == nil && p.Name != "" && utf8.Valid(text) && isNot == (p.Not != "") {
 			list = append(list, p)
 		} else if err == nil {
 			err = fmt.Errorf("%s: line %d: %q is not a process's number and name, as ps -e -o pid=,cgroup:512=,comm= "+

@@ -20,6 +20,8 @@ packages=(
 	netbase       # /etc/protocols, which iptables-save prints protocol names from
 	kmod          # modprobe
 	make
+	curl          # the script of dump --script asks kube-proxy
+	libcap2-bin   # setcap: executables with capabilities
 	jq            # the examples of the runbook
 	hunspell hunspell-en-gb # the spelling of the documentation
 	graphviz      # dot, which has to read what -o dot prints

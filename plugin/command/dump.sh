@@ -111,12 +111,124 @@ saved() {
 	fi
 }
 
-# get PATH FILE: what kube-proxy answers.
+# not_root FILE: it is not root's, or others may write it.
+not_root() {
+	case $(stat -L -c %u:%a "$1" 2>/dev/null) in
+	0:*[2367] | 0:*[2367]? | '') return 0 ;;
+	0:*) return 1 ;;
+	esac
+}
+
+# outside_pods: the process of this directory is in no control group of a pod's, made by the kubelet through directories that only
+# root may write.
+outside_pods() {
+	pods='\(.*[/-]kubepods\(\.slice\)\{0,1\}/\([^:]*/\)\{0,1\}\([^:/]*-\)\{0,1\}pod[0-9a-f][0-9a-f_-]\{14,35\}\(\.slice\)\{0,1\}\)\(/.*\)\{0,1\}'
+	at=$(sed -n "s!^[0-9]*:\([^:]*\):$pods\$!\1 \2!p" cgroup | head -n 1)
+	group=${at#* }
+	tree=/sys/fs/cgroup/$(echo "${at%% *}" | sed 's/^name=//')
+	if [ -d /sys/fs/cgroup/unified ] && [ "$tree" = /sys/fs/cgroup/ ]; then
+		tree=/sys/fs/cgroup/unified
+	fi
+	while [ -n "$group" ]; do
+		case $group in
+		*..*) return 0 ;;
+		esac
+		if not_root "$tree$group"; then
+			return 0
+		fi
+		group=${group%/*}
+	done
+	[ -z "$at" ]
+}
+
+# doubt prints why the process of this directory is not what the name of its executable says; nothing if root vouches for it
+# (docs/security.md has the rule): anyone may give that name to a program.
+doubt() {
+	uids=$(sed -n 's/^Uid:[[:space:]]*//p' status | tr -s '[:space:]' ' ')
+	case $(stat -L -c %a exe 2>/dev/null) in
+	'') return 0 ;;
+	???) ;;
+	*)
+		echo "its executable gives rights to whoever runs it"
+		return 0
+		;;
+	esac
+	if [ "$(readlink ns/user)" != "$(readlink /proc/1/ns/user)" ]; then
+		echo "it is in a user namespace of its own"
+		return 0
+	fi
+	case $(sed -n 's/^CapEff:.*\(.\)...$/\1/p' status) in # CAP_NET_ADMIN is bit 12
+	[13579bdf]) ! outside_pods || own_root "and its control group is no pod's" ;;
+	*) own_root "without CAP_NET_ADMIN" ;;
+	esac
+}
+
+# own_root WHY: doubt, of a process that is to be root's on the node itself.
+own_root() {
+	if [ "$uids" != "0 0 0 0 " ] && [ "$uids" != "0 0 0 0" ]; then
+		echo "it runs as user ${uids%% *}, in no pod's control group with CAP_NET_ADMIN"
+	elif [ "$(stat -L -c %d:%i root/ 2>/dev/null)" != "$(stat -L -c %d:%i /)" ]; then
+		echo "it is in a container, $1"
+	elif not_root exe; then
+		echo "its executable can be written by others than root"
+	fi
+}
+
+# processes writes which processes may serve Services, and of which that is doubted, and finds kube-proxy's, or that of the program
+# that contains it: $proxy, and $inside where it is in a container.
+processes() {
+	echo "1 $(cat /proc/1/comm)"
+	for p in /proc/[0-9]*; do
+		cd "$p" 2>/dev/null || continue # what is read below is of this process alone
+		exe=$(readlink exe 2>/dev/null) || continue
+		if [ "$(readlink ns/net)" != "$(readlink /proc/self/ns/net)" ]; then
+			continue
+		fi
+		name=${exe% (deleted)}
+		name=${name##*/}
+		comm=$(cat comm 2>/dev/null) || continue
+		case $name in
+		kube-proxy | kubelite | cilium-agent | kube-router | antrea-agent | ovnkube | calico-node) ;;
+		k3s)
+			case $comm in
+			k3s | k3s-server | k3s-agent) name=$comm ;;
+			*) continue ;;
+			esac
+			;;
+		*)
+			case $comm in
+			kube-proxy | kubelite | k3s | k3s-server | k3s-agent | cilium-agent | kube-router | antrea-agent | ovnkube | calico-node)
+				echo "# ${p##*/} $comm: not taken for it, its executable has another name"
+				;;
+			esac
+			continue
+			;;
+		esac
+		why=$(doubt)
+		[ "$(readlink exe 2>/dev/null)" = "$exe" ] || continue
+		if [ -n "$why" ]; then
+			echo "# ${p##*/} $name: not taken for it, $why"
+			continue
+		fi
+		group=$(sed -n '/^0::\/./p' cgroup | head -n 1)
+		[ -n "$group" ] || group=$(sed -n '/:name=systemd:/p' cgroup | head -n 1)
+		echo "${p##*/} ${group:--} $name"
+	done
+}
+
+# get PORT/PATH FILE: what kube-proxy answers, if it is kube-proxy that listens there.
 get() {
-	if command -v curl >/dev/null 2>&1; then
-		run "$2" curl -s -f -m 10 "http://127.0.0.1:$1"
+	port=${1%%/*}
+	inodes=$(ls -l "/proc/${proxy:-none}/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' | tr '\n' ' ')
+	if ! cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf %04X "$port")" -v inodes="$inodes" '
+		BEGIN { n = split(inodes, a, " "); for (i = 1; i <= n; i++) own[a[i]] = 1 }
+		$4 == "0A" && ($2 == "0100007F:" port || $2 ~ "^0+:" port "$") && ($10 in own) { found = 1 }
+		END { exit !found }'; then
+		echo "$2: not collected, no kube-proxy that root vouches for listens at port $port" >&2
+	elif command -v curl >/dev/null 2>&1; then
+		run "$2" curl -s -f -m 10 --noproxy '*' --max-filesize 33554432 "http://127.0.0.1:$1"
 	else
-		run "$2" wget -q -T 10 -O - "http://127.0.0.1:$1"
+		run "$2" wget -q -T 10 --no-proxy --max-redirect=0 -O - "http://127.0.0.1:$1"
 	fi
 }
 
@@ -184,7 +296,11 @@ if ss -HOltn >/dev/null 2>&1; then
 else
 	run listen.txt ss -Hltunp # before 5.1
 fi
-run processes.txt ps -e -o pid=,cgroup:512=,comm=
+(processes) >"$dir/processes.txt"
+proxy=$(awk '$NF == "kube-proxy" && !/^#/ { print $1; exit }' "$dir/processes.txt")
+if [ -z "$proxy" ]; then
+	proxy=$(awk '$NF ~ /^(k3s|k3s-server|k3s-agent|kubelite)$/ && !/^#/ { print $1; exit }' "$dir/processes.txt")
+fi
 
 get 10249/configz configz.json
 get 10249/metrics metrics.txt
@@ -193,14 +309,10 @@ get 10256/healthz healthz.json
 get 10256/livez livez.json
 
 # Of kube-proxy's command line only the flags that decide what it programs: others may be secrets.
-for p in /proc/[0-9]*; do
-	if [ "$(cat "$p/comm" 2>/dev/null || true)" != kube-proxy ] ||
-		[ "$(readlink "$p/ns/net")" != "$(readlink /proc/self/ns/net)" ]; then
-		continue
-	fi
+if [ -n "$proxy" ] && [ "$(basename "$(readlink "/proc/$proxy/exe")")" = kube-proxy ]; then
 	{
 		echo kube-proxy
-		tr '\0' '\n' <"$p/cmdline" | awk -v names='@FLAGS@' -v bools='@BOOLS@' '
+		tr '\0' '\n' <"/proc/$proxy/cmdline" | awk -v names='@FLAGS@' -v bools='@BOOLS@' '
 			BEGIN {
 				n = split(names, a, " "); for (i = 1; i <= n; i++) known[a[i]] = 1
 				n = split(bools, a, " "); for (i = 1; i <= n; i++) bare[a[i]] = 1
@@ -215,12 +327,13 @@ for p in /proc/[0-9]*; do
 				else of = name
 			}'
 	} >"$dir/kube-proxy-flags.txt"
+	# A file of a container is not read: its links could lead anywhere on the node.
 	config=$(sed -n 's/^--config=//p' "$dir/kube-proxy-flags.txt")
-	if [ -n "$config" ] && [ -f "$p/root$config" ]; then
-		cat "$p/root$config" >"$dir/kube-proxy-config.yaml"
+	if [ -n "$config" ] && [ "$(stat -L -c %d:%i "/proc/$proxy/root/")" = "$(stat -L -c %d:%i /)" ] && [ -f "$config" ] &&
+		grep -q '^kind: *KubeProxyConfiguration *$' "$config"; then
+		cat "$config" >"$dir/kube-proxy-config.yaml"
 	fi
-	break
-done
+fi
 
 {
 	uname -r

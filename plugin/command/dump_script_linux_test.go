@@ -3,12 +3,18 @@
 package command
 
 import (
+	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -64,6 +70,123 @@ func TestScriptCollectsWhatIsJudged(t *testing.T) {
 	cmd := ns.Command(t, "sh", script, folder)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "exists") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// servesAs is the environment variable with which this test's program answers at kube-proxy's port, with its value.
+const servesAs = "SVCPROXY_TEST_SERVES"
+
+func init() { //nolint:gochecknoinits // it is another program then
+	text := os.Getenv(servesAs)
+	if text == "" {
+		return
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:10249") //nolint:noctx // it ends with the test
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, text)
+	})}
+	panic(server.Serve(l))
+}
+
+// The script takes a process for kube-proxy as the helper does: if root vouches for it, and not for its name. Those that
+// merely have it change no file but the comments of processes.txt, and nobody else is asked in its place.
+func TestScriptBelievesNoName(t *testing.T) {
+	if !testutil.IsolateProcesses(t, "sh", "awk", "curl", "ip") {
+		return
+	}
+	testutil.Run(t, "", "ip", "link", "set", "lo", "up")
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for parent := filepath.Dir(dir); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
+		if err := os.Chmod(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(name string, user uint32) (pid int, stop func()) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), path)
+		cmd.Env = append(os.Environ(), servesAs+"=of "+name)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 16)
+		if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
+			t.Fatalf("%s does not run: %q %v", name, buf[:n], err)
+		}
+		return cmd.Process.Pid, func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	script := filepath.Join(dir, "collect.sh")
+	if code, out, errOut := runPlugin(t, "dump", "--script", "--node", "worker-1", "-o", script); code != 0 {
+		t.Fatalf("%d %s%s", code, out, errOut)
+	}
+	collected := func(name string) (files map[string]string, said string) {
+		to := filepath.Join(dir, name)
+		said = testutil.Run(t, "", "sh", script, to)
+		files = map[string]string{}
+		list, err := os.ReadDir(filepath.Join(to, "nodes", "worker-1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			data, err := os.ReadFile(filepath.Join(to, "nodes", "worker-1", f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[f.Name()] = string(data)
+		}
+		return files, said
+	}
+	for name, tt := range map[string]struct {
+		program  string
+		user     uint32
+		believed bool
+		says     string
+	}{
+		"root's":          {"kube-proxy", 0, true, ""},
+		"a user's":        {"kube-proxy", 65534, false, "kube-proxy: not taken for it, it runs as user 65534, in no pod's control group with CAP_NET_ADMIN"},
+		"another program": {"another", 0, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pid, stop := start(tt.program, tt.user)
+			defer stop()
+			files, said := collected(strings.ReplaceAll(name, " ", "-"))
+			line := fmt.Sprintf("\n%d ", pid)
+			if got := strings.Contains(files["processes.txt"], line); got != tt.believed {
+				t.Errorf("processes.txt has %q", files["processes.txt"])
+			}
+			if tt.says != "" && !strings.Contains(files["processes.txt"], fmt.Sprintf("# %d %s\n", pid, tt.says)) {
+				t.Errorf("processes.txt has %q", files["processes.txt"])
+			}
+			for _, file := range []string{"configz.json", "metrics.txt", "proxyMode.txt"} {
+				if got := files[file]; tt.believed != (got == "of kube-proxy") || !tt.believed && got != "" {
+					t.Errorf("%s: %q\n%s", file, got, said)
+				}
+			}
+			if _, has := files["kube-proxy-flags.txt"]; has != tt.believed {
+				t.Errorf("flags: %v", has)
+			}
+		})
 	}
 }
 

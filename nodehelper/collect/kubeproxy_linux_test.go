@@ -5,12 +5,14 @@ package collect
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +22,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // asProxy is the environment variable that makes a process of this test serve at an address as kube-proxy does.
@@ -285,6 +288,93 @@ func TestImpostorIsLeftOut(t *testing.T) {
 	data, err := readProcesses(t.Context(), r)
 	if want := fmt.Sprintf("# %d kube-proxy: not taken for it, it runs as user 65534", named[0].PID); err != nil || !strings.HasPrefix(string(data), want) {
 		t.Errorf("processes: %q, %v", data, err)
+	}
+}
+
+// However a user's processes call themselves, each file of the node is what it is without them, but for the comments of
+// processes.txt; and a real kube-proxy beside them is found as without them.
+func TestImpostorsChangeNoFile(t *testing.T) {
+	if !isolate(t) {
+		return
+	}
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "collect-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	start := func(path string, argv ...string) {
+		cmd := exec.CommandContext(t.Context(), path)
+		cmd.Args = argv
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+	}
+	proxyAt(t, "127.0.0.1:10249", 0)
+	files := []string{
+		snapshot.ProcessesFile, snapshot.FlagsFile, snapshot.ProxyConfigFile, snapshot.ConfigzFile, snapshot.MetricsFile,
+		snapshot.ProxyModeFile, snapshot.HealthzFile, snapshot.LivezFile, snapshot.ListenFile, snapshot.VersionsFile,
+	}
+	collected := func() map[string]string {
+		r := &reader{Options: Options{Root: "/", Files: files}, kernel: newKernel("/"), roots: programRoots("/")}
+		if r.processes, r.named, err = process.Find(programs); err != nil {
+			t.Fatal(err)
+		}
+		r.proxy = proxyOf(r.processes)
+		got := map[string]string{}
+		if err := r.read(t.Context(), others, func(f File) error {
+			lines := slices.DeleteFunc(strings.SplitAfter(string(f.Data), "\n"), func(l string) bool { return strings.HasPrefix(l, "# ") })
+			got[f.Name] = strings.Join(lines, "") + f.Unread
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.processes {
+			p.Close()
+		}
+		return got
+	}
+	before := collected()
+	for _, name := range snapshot.ServiceProcesses {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		start(path, name, "600")
+		start(path, "/usr/local/bin/"+name, "600")
+		start(sleep, "/opt/"+name, "600")
+		start(sleep, name, "600")
+		start("/bin/sh", "sh", "-c", "printf "+name+" >/proc/$$/comm; sleep 600; :")
+		removed := filepath.Join(dir, "removed", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(removed), 0o755), os.WriteFile(removed, program, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		start(removed, name, "600")
+		if err := os.Remove(removed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := collected()
+	if !maps.Equal(before, after) {
+		t.Errorf("without them\n%q\nwith them\n%q", before, after)
+	}
+	if _, named, err := process.Find(programs); err != nil || len(named) == 0 {
+		t.Errorf("they are not named: %v, %v", named, err)
 	}
 }
 

@@ -278,8 +278,10 @@ func (n *node) vouch(p *Process) error {
 	case before.netAdmin && user == n.owner && (n.owner != fileID{} || n.user == fileID{}) && podErr == nil:
 		p.PodUID = pod
 		return nil
+	case before.uids != [4]uint32{} && !before.netAdmin:
+		return fmt.Errorf("it runs as user %d without CAP_NET_ADMIN", before.uids[0])
 	case before.uids != [4]uint32{}:
-		return fmt.Errorf("it runs as user %d, in no pod's control group with CAP_NET_ADMIN", before.uids[0])
+		return fmt.Errorf("it runs as user %d, and %w", before.uids[0], podErr)
 	case user != n.user:
 		return errors.New("it is in a user namespace of its own")
 	case n.noRoot != nil:

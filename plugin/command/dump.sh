@@ -166,7 +166,7 @@ doubt() {
 # own_root WHY: doubt, of a process that is to be root's on the node itself.
 own_root() {
 	if [ "$uids" != "0 0 0 0 " ] && [ "$uids" != "0 0 0 0" ]; then
-		echo "it runs as user ${uids%% *}, in no pod's control group with CAP_NET_ADMIN"
+		echo "it runs as user ${uids%% *}, $1"
 	elif [ "$(stat -L -c %d:%i root/ 2>/dev/null)" != "$(stat -L -c %d:%i /)" ]; then
 		echo "it is in a container, $1"
 	elif not_root exe; then

@@ -164,7 +164,7 @@ func TestScriptBelievesNoName(t *testing.T) {
 		says     string
 	}{
 		"root's":          {"kube-proxy", 0, true, ""},
-		"a user's":        {"kube-proxy", 65534, false, "kube-proxy: not taken for it, it runs as user 65534, in no pod's control group with CAP_NET_ADMIN"},
+		"a user's":        {"kube-proxy", 65534, false, "kube-proxy: not taken for it, it runs as user 65534, without CAP_NET_ADMIN"},
 		"another program": {"another", 0, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -328,7 +328,11 @@ func modeText(m *report.Mode, now time.Time) []string {
 		parts = append(parts, "configured for "+m.Configured)
 	}
 	if m.KubeProxyVersion != "" {
-		parts = append(parts, "kube-proxy "+m.KubeProxyVersion)
+		version := "kube-proxy " + m.KubeProxyVersion
+		if m.VouchedBy == report.VouchedByKubelet {
+			version += " (not confirmed by the API)"
+		}
+		parts = append(parts, version)
 	}
 	out := []string{strings.Join(parts, ", ")}
 	if m.LastSync != "" {

@@ -23,19 +23,17 @@ import (
 const ProcessNotTaken = "ProcessNotTaken"
 
 var _ = register(kind{code: ProcessNotTaken, severity: note, scope: onNode, by: notTaken, remedy: advice(
-	"find out what it is; nothing that it says is used", command{
-		line: "ps -o pid,user,args -p {subject}", onNode: true,
-	})})
+	"find out what it is; nothing that it says is used", command{line: "ps -e -o pid,user,comm,args", onNode: true})})
 
 // notTaken lists the processes that merely have such a name.
 var notTaken = &detector{stage: stageCoverage, node: func(n *node) []issue {
 	var out []issue
 	for _, x := range n.Proxy.NotTaken {
 		out = append(out, issue{
-			code: ProcessNotTaken, subject: fmt.Sprint(x.PID), expected: x.Name, actual: "a process of that name",
-			message: fmt.Sprintf("process %d goes by the name %s and is not taken for it, as %s: what it says and has is left "+
-				"out", x.PID, x.Name, x.Why),
-			evidence: say(snapshot.ProcessesFile),
+			code: ProcessNotTaken, subject: x.Name, expected: "a process that root vouches for", actual: "its name alone",
+			message: fmt.Sprintf("a process goes by the name %s and is not taken for it, as %s: what it says and has is left "+
+				"out", x.Name, x.Why),
+			evidence: say(fmt.Sprintf("%s: process %d", snapshot.ProcessesFile, x.PID)),
 		})
 	}
 	return out

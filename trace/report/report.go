@@ -126,7 +126,7 @@ type Mode struct {
 	// VouchedBy says by what the process that is asked as kube-proxy is known to be it: node, kubelet, api; absent where
 	// there is none, or that was not collected.
 	VouchedBy Voucher `json:"vouchedBy,omitempty"`
-	LastSync         string `json:"lastSync,omitempty"` // RFC 3339
+	LastSync  string  `json:"lastSync,omitempty"` // RFC 3339
 	// ConfigSource is where kube-proxy's configuration was read: configz.json, …; unknown where it was not.
 	ConfigSource string `json:"configSource,omitempty"`
 	// Values are kube-proxy's version and configuration, as far as they decide what is programmed, and where each was

@@ -77,8 +77,10 @@ func ProxyLooker() func() string {
 // identify finds the processes that may serve Services here.
 func (r *reader) identify() {
 	if os.Getpid() == 1 {
-		r.unidentified = errors.New("the helper sees only its own processes: its pod does not use the node's PID namespace " +
-			"(hostPID)")
+		r.unidentified = errors.New(
+			"the helper sees only its own processes: its pod does not use the node's PID namespace " +
+				"(hostPID)",
+		)
 		return
 	}
 	r.processes, r.named, r.unidentified = process.Find(programs)
@@ -92,8 +94,11 @@ func (r *reader) nameless() error {
 	}
 	for _, n := range r.named {
 		if n.Name == kubeproxy.Process {
-			return fmt.Errorf("no kube-proxy process runs on the node that may be believed: process %d is not taken for it, %s",
-				n.PID, n.Why)
+			return fmt.Errorf(
+				"no kube-proxy process runs on the node that may be believed: process %d is not taken for it, %s",
+				n.PID,
+				n.Why,
+			)
 		}
 	}
 	return errors.New("no kube-proxy process runs on the node")
@@ -210,7 +215,11 @@ func (a *address) socket(p *process.Process) (netip.AddrPort, error) {
 			return netip.AddrPortFrom(to, port), nil
 		}
 	}
-	return netip.AddrPort{}, fmt.Errorf("kube-proxy (process %d) has no socket of its own at TCP port %d of this node", p.PID, port)
+	return netip.AddrPort{}, fmt.Errorf(
+		"kube-proxy (process %d) has no socket of its own at TCP port %d of this node",
+		p.PID,
+		port,
+	)
 }
 
 // The limits of a request to kube-proxy.

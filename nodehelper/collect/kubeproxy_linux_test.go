@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if at == "" {
 		os.Exit(m.Run())
 	}
-	l, err := net.Listen("tcp", at) //nolint:noctx // it ends with the test
+	l, err := net.Listen("tcp", at)
 	if err != nil {
 		panic(err)
 	}
@@ -53,7 +53,10 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	case "/healthz":
 		http.Error(w, "sick", http.StatusServiceUnavailable)
 	case "/configz":
-		fmt.Fprint(w, `{"kubeproxy.config.k8s.io": {"Mode": "nftables", "ClientConnection": {"Kubeconfig": "`+secret+`"}}, "x": "`+secret+`"}`)
+		fmt.Fprint(
+			w,
+			`{"kubeproxy.config.k8s.io": {"Mode": "nftables", "ClientConnection": {"Kubeconfig": "`+secret+`"}}, "x": "`+secret+`"}`,
+		)
 	case "/redirect":
 		http.Redirect(w, r, "/metrics?"+secret, http.StatusFound)
 	case "/endless":
@@ -140,7 +143,8 @@ func TestKubeProxyAddresses(t *testing.T) {
 		{[]string{"--metrics-bind-address=example.org:80"}, "127.0.0.1:10249", "127.0.0.1:10256"},
 	} {
 		p := &process.Process{Args: append([]string{"kube-proxy"}, tt.args...)}
-		if m, l := netip.AddrPortFrom(metricsAddress.port(p)).String(), netip.AddrPortFrom(healthAddress.port(p)).String(); m != tt.metrics || l != tt.live {
+		if m, l := netip.AddrPortFrom(metricsAddress.port(p)).String(), netip.AddrPortFrom(healthAddress.port(p)).String(); m != tt.metrics ||
+			l != tt.live {
 			t.Errorf("%v: %s, %s", tt.args, m, l)
 		}
 	}
@@ -177,7 +181,8 @@ func TestConfigOfKubeProxy(t *testing.T) {
 	}
 	p, _ := proxyAt(t, "127.0.0.1:9", 0, "--config="+file)
 	data, err := readProxyConfig(t.Context(), &reader{proxy: p})
-	if want := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmetricsBindAddress: 0.0.0.0:9\nmode: nftables\n"; err != nil || string(data) != want {
+	if want := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmetricsBindAddress: 0.0.0.0:9\nmode: nftables\n"; err != nil ||
+		string(data) != want {
 		t.Errorf("%q, %v", data, err)
 	}
 	if at, err := metricsAddress.socket(p); err != nil || at.String() != "127.0.0.1:9" {
@@ -186,7 +191,8 @@ func TestConfigOfKubeProxy(t *testing.T) {
 	for _, name := range []string{"/etc/shadow", "../../../../../etc/shadow", "/proc/self/root/etc/shadow", "/does/not/exist", "/dev/zero"} {
 		q := *p
 		q.Args = []string{"kube-proxy", "--config=" + name}
-		if data, err := readProxyConfig(t.Context(), &reader{proxy: &q}); err == nil || data != nil || strings.Contains(err.Error(), "root:") {
+		if data, err := readProxyConfig(t.Context(), &reader{proxy: &q}); err == nil || data != nil ||
+			strings.Contains(err.Error(), "root:") {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
 	}
@@ -213,7 +219,8 @@ func TestEndpoint(t *testing.T) {
 		{metricsAddress, "/endless", "", "is larger than"},
 	} {
 		data, err := endpoint(tt.at, tt.path)(t.Context(), r)
-		if string(data) != tt.want || tt.fail == "" && err != nil || tt.fail != "" && (err == nil || !strings.Contains(err.Error(), tt.fail)) ||
+		if string(data) != tt.want || tt.fail == "" && err != nil ||
+			tt.fail != "" && (err == nil || !strings.Contains(err.Error(), tt.fail)) ||
 			err != nil && strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %q, %v", tt.path, data, err)
 		}
@@ -246,7 +253,10 @@ func TestNoOneElseIsAsked(t *testing.T) {
 	}
 	p, _ := proxyAt(t, "127.0.0.1:7", 0)
 	for _, args := range [][]string{
-		nil, {"--metrics-bind-address=192.0.2.1:80"}, {"--metrics-bind-address=198.51.100.1:10249"}, {"--metrics-bind-address=0.0.0.0:10249"},
+		nil,
+		{"--metrics-bind-address=192.0.2.1:80"},
+		{"--metrics-bind-address=198.51.100.1:10249"},
+		{"--metrics-bind-address=0.0.0.0:10249"},
 		{"--metrics-bind-address=192.0.2.1:7"},
 	} {
 		q := *p
@@ -277,7 +287,8 @@ func TestImpostorIsLeftOut(t *testing.T) {
 		"config":  func() ([]byte, error) { return readProxyConfig(t.Context(), r) },
 	} {
 		data, err := read()
-		if want := fmt.Sprintf("process %d is not taken for it, it runs as user 65534", named[0].PID); data != nil || err == nil ||
+		if want := fmt.Sprintf("process %d is not taken for it, it runs as user 65534", named[0].PID); data != nil ||
+			err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
@@ -286,8 +297,35 @@ func TestImpostorIsLeftOut(t *testing.T) {
 		t.Errorf("flags: %q, %v", data, err)
 	}
 	data, err := readProcesses(t.Context(), r)
-	if want := fmt.Sprintf("# %d kube-proxy: not taken for it, it runs as user 65534", named[0].PID); err != nil || !strings.HasPrefix(string(data), want) {
+	if want := fmt.Sprintf("# %d kube-proxy: not taken for it, it runs as user 65534", named[0].PID); err != nil ||
+		!strings.HasPrefix(string(data), want) {
 		t.Errorf("processes: %q, %v", data, err)
+	}
+}
+
+// A helper whose pod has not the node's PID namespace reads what does not depend on processes, and says of each file that
+// does why it is not read.
+func TestFewRightsOfAHelper(t *testing.T) {
+	if !isolate(t) { // the test is process 1, as such a helper is
+		return
+	}
+	files := []string{
+		snapshot.AddrFile, snapshot.ProcessesFile, snapshot.FlagsFile, snapshot.ProxyConfigFile, snapshot.ConfigzFile, snapshot.ProxyModeFile,
+	}
+	got := map[string]string{}
+	if err := Collect(t.Context(), Options{Root: t.TempDir(), Files: files}, func(f File) error {
+		got[f.Name] = f.Unread
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for file, unread := range got {
+		if is := strings.Contains(unread, "its pod does not use the node's PID namespace"); is == (file == snapshot.AddrFile) {
+			t.Errorf("%s: %q", file, unread)
+		}
+	}
+	if len(got) != len(files)-1 { // there certainly are no flags
+		t.Errorf("%v", got)
 	}
 }
 

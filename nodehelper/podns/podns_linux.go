@@ -38,8 +38,10 @@ func (n *Namespace) Inode() (uint32, error) {
 // The errors of [Find].
 var (
 	// ErrNone says that no process of the pod is to be found.
-	ErrNone = errors.New("no process on the node belongs to the pod: none is in a control group of the kubelet's with its " +
-		"UID, or in a network namespace of the node's own with its address")
+	ErrNone = errors.New(
+		"no process on the node belongs to the pod: none is in a control group of the kubelet's with its " +
+			"UID, or in a network namespace of the node's own with its address",
+	)
 	// ErrSeveral says that it is not known which network namespace is the pod's.
 	ErrSeveral = errors.New("several network namespaces on the node have the pod's address, and not one of them alone " +
 		"has a link to the node")

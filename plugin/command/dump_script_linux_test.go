@@ -81,14 +81,17 @@ func init() { //nolint:gochecknoinits // it is another program then
 	if text == "" {
 		return
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:10249") //nolint:noctx // it ends with the test
+	l, err := net.Listen("tcp", "127.0.0.1:10249")
 	if err != nil {
 		panic(err)
 	}
 	fmt.Println("ready")
-	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, text)
-	})}
+	server := http.Server{
+		ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, text)
+		}),
+	}
 	panic(server.Serve(l))
 }
 

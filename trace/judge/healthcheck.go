@@ -140,8 +140,12 @@ func (n *node) notServed(svc *corev1.Service, port uint16, at ...netip.AddrPort)
 		is.message = fmt.Sprintf("%s, which listens at port %d, is stopped: load balancers that ask whether this node has "+
 			"endpoints of %s get no answer", processOf(silent), port, expect.NameOf(svc))
 		if !silent.Stopped {
-			is.message = fmt.Sprintf("the queue of the socket that listens at port %d is full: load balancers that ask whether "+
-				"this node has endpoints of %s get no answer", port, expect.NameOf(svc))
+			is.message = fmt.Sprintf(
+				"the queue of the socket that listens at port %d is full: load balancers that ask whether "+
+					"this node has endpoints of %s get no answer",
+				port,
+				expect.NameOf(svc),
+			)
 			is.evidence = say(fmt.Sprintf("%s: %d of %d connections wait at TCP port %d", snapshot.ListenFile, silent.Queue,
 				silent.Backlog, port))
 		}
@@ -177,7 +181,8 @@ var staleHealthChecks = &detector{stage: stageBackwards, node: func(n *node) []i
 	var found []uint16
 	for i := range n.Sockets {
 		s := &n.Sockets[i]
-		if is, _ := n.isProxy(s); !is || s.Protocol != "tcp" || s.Process != kubeproxy.Process || s.Port < firstNodePort || s.Port > lastNodePort ||
+		if is, _ := n.isProxy(s); !is || s.Protocol != "tcp" || s.Process != kubeproxy.Process || s.Port < firstNodePort ||
+			s.Port > lastNodePort ||
 			n.survey.frontends[frontendKey{proto: netfilter.TCP, port: s.Port}] {
 			continue
 		}

@@ -52,7 +52,10 @@ type node struct {
 // then has what is known all the same, for the report.
 func newNode(c *Cluster, s *nodestate.State) (*node, error) {
 	n := &node{
-		State: confirmed(c, s), cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0], peers: &peers{},
+		State: confirmed(
+			c,
+			s,
+		), cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0], peers: &peers{},
 	}
 	return n, snapshot.ErrorOf(n.Name, n.prepare())
 }
@@ -195,7 +198,12 @@ func (n *node) readConfig() {
 	}
 	n.noteSources()
 	n.noteVersion()
-	n.shown = report.Mode{Configured: n.config.Mode, ConfigSource: n.config.Source, KubeProxyVersion: n.config.Version, VouchedBy: n.vouchedBy()}
+	n.shown = report.Mode{
+		Configured:       n.config.Mode,
+		ConfigSource:     n.config.Source,
+		KubeProxyVersion: n.config.Version,
+		VouchedBy:        n.vouchedBy(),
+	}
 	if n.config.Source == kubeproxy.SourceDefaults {
 		n.shown.ConfigSource = string(kubeproxy.NotKnown)
 	}

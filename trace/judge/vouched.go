@@ -31,8 +31,12 @@ var notTaken = &detector{stage: stageCoverage, node: func(n *node) []issue {
 	for _, x := range n.Proxy.NotTaken {
 		out = append(out, issue{
 			code: ProcessNotTaken, subject: x.Name, expected: "a process that root vouches for", actual: "its name alone",
-			message: fmt.Sprintf("a process goes by the name %s and is not taken for it, as %s: what it says and has is left "+
-				"out", x.Name, x.Why),
+			message: fmt.Sprintf(
+				"a process goes by the name %s and is not taken for it, as %s: what it says and has is left "+
+					"out",
+				x.Name,
+				x.Why,
+			),
 			evidence: say(fmt.Sprintf("%s: process %d", snapshot.ProcessesFile, x.PID)),
 		})
 	}

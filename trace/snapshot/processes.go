@@ -90,7 +90,8 @@ func (n *Node) Processes() (list []Process, ok bool, err error) {
 			p.Name = strings.TrimSpace(rest)
 		}
 		var bad error
-		if p.PID, bad = strconv.Atoi(string(pid)); bad == nil && p.Name != "" && utf8.Valid(text) && isNot == (p.Not != "") {
+		if p.PID, bad = strconv.Atoi(string(pid)); bad == nil && p.Name != "" && utf8.Valid(text) &&
+			isNot == (p.Not != "") {
 			list = append(list, p)
 		} else if err == nil {
 			err = fmt.Errorf("%s: line %d: %q is not a process's number and name, as ps -e -o pid=,cgroup:512=,comm= "+

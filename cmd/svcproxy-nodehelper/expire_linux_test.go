@@ -37,6 +37,11 @@ func TestExpire(t *testing.T) {
 			ForNode: to, ForOthers: to,
 		}}},
 	}
+	var start unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &start); err != nil {
+		t.Fatal(err)
+	}
+	r.Ends = time.Duration(start.Nano()) + time.Until(r.Expires)
 	data, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

@@ -224,6 +224,7 @@ func (w *recordWatch) read() (*Record, error) {
 			return nil, err
 		}
 	}
+	w.record.Expires = expiry(w.record.Ends)
 	return w.record, nil
 }
 

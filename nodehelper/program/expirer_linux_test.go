@@ -47,8 +47,8 @@ func TestOneExpirerForARecord(t *testing.T) {
 	}
 	now := onlyRecord(t, prog.journal)
 	if first.Expirer == nil || *now.Expirer != *first.Expirer || !now.Expirer.alive() ||
-		!now.Expires.Equal(first.Expires) {
-		t.Errorf("an update: %+v %v, then %+v %v", first.Expirer, first.Expires, now.Expirer, now.Expires)
+		now.Ends != first.Ends {
+		t.Errorf("an update: %+v %v, then %+v %v", first.Expirer, first.Ends, now.Expirer, now.Ends)
 	}
 	// The next helper takes the record over, with its expirer; where that is gone, with another one.
 	dies := func() *Programmer {

@@ -239,14 +239,18 @@ func addressesOf(device string) ([]netip.Addr, error) {
 }
 
 // onLink returns the number of the interface in whose own network the node looks for an address. ok is false where it
-// does not: it has no route there, or one by a router, or the address is its own. get asks the kernel for a route.
-func onLink(get func(net.IP) ([]netlink.Route, error), a netip.Addr) (index int, ok bool) {
+// does not: it has no route there, or one by a router, or the address is its own. get asks the kernel for a route; its
+// error is one of the answers, unless it says that the kernel could not look (see [scarce]).
+func onLink(get func(net.IP) ([]netlink.Route, error), a netip.Addr) (index int, ok bool, err error) {
 	routes, err := get(a.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return 0, false
+	switch {
+	case scarce(err):
+		return 0, false, fmt.Errorf("the route to %s: %w", a, err)
+	case err != nil || len(routes) == 0:
+		return 0, false, nil
 	}
 	r := &routes[0]
-	return r.LinkIndex, r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil && len(r.MultiPath) == 0
+	return r.LinkIndex, r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil && len(r.MultiPath) == 0, nil
 }
 
 // bindable refuses an address that others on the node's network have to be able to find elsewhere: once the node has it
@@ -256,9 +260,9 @@ func bindable(a netip.Addr) error {
 	if a.Is6() {
 		return nil
 	}
-	index, ok := onLink(netlink.RouteGet, a)
-	if !ok {
-		return nil // without a route nobody asks; one with a router asks elsewhere
+	index, ok, err := onLink(netlink.RouteGet, a)
+	if err != nil || !ok {
+		return err // without a route nobody asks; one with a router asks elsewhere
 	}
 	link, err := net.InterfaceByIndex(index)
 	if err != nil {

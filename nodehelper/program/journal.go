@@ -29,7 +29,9 @@ type Record struct {
 	Run     string    `json:"run"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires"`
-	Holder  Process   `json:"holder"`
+	// Ends is Expires by the clock that nobody can set, in time since the system's start; see [journal.read].
+	Ends   time.Duration `json:"ends"`
+	Holder Process       `json:"holder"`
 	// Expirer is the process that undoes the record at its time if the holder is gone; nil: none was started.
 	Expirer *Process `json:"expirer,omitempty"`
 	Before  Before   `json:"before"`

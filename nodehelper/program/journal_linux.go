@@ -12,8 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 // newRecord begins the name of a record that is being written.
@@ -25,8 +28,29 @@ const recordSuffix = ".json"
 // journal keeps the records of one network namespace.
 type journal struct{ dir string }
 
+// sinceStart is the time since the system's start. Unlike the time of day it does not jump, and it is the same to all
+// processes; the journal lasts no longer than that (see [journalDir]).
+func sinceStart() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it fails for another clock only
+	return time.Duration(t.Nano())
+}
+
+// expiry is when a record ends, by the time of day that is now. A time that no record may have is that of another start
+// of the system, and over.
+func expiry(ends time.Duration) time.Time {
+	left := ends - sinceStart()
+	if left > wire.MaxTTL {
+		left = 0
+	}
+	return time.Now().Add(left)
+}
+
 // write keeps a record, and returns when it is on its medium.
 func (j journal) write(r *Record) error {
+	if r.Ends == 0 {
+		r.Ends = sinceStart() + time.Until(r.Expires)
+	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -120,6 +144,7 @@ func (j journal) read(path string) (*Record, error) {
 		return nil, fmt.Errorf("it is of version %d, and this program knows %d: undo it with the version that wrote it",
 			r.Version, recordVersion)
 	}
+	r.Expires = expiry(r.Ends) // the time of day may have been set since
 	if r.Plan.Name != strings.TrimSuffix(filepath.Base(path), recordSuffix) {
 		return nil, fmt.Errorf("it is of the plan %.20q, which is not the name of the file", r.Plan.Name)
 	}

@@ -82,16 +82,16 @@ func listed(path string) (r snapshot.JournalRecord, err error) {
 		return r, err
 	}
 	var record struct {
-		Mode    string
-		Expires time.Time
-		Plan    struct {
+		Mode string
+		Ends time.Duration
+		Plan struct {
 			Frontends []struct{ Address, Protocol string }
 		}
 	}
 	if err := json.Unmarshal(data, &record); err != nil {
 		return r, err
 	}
-	r.Mode, r.Expires = record.Mode, record.Expires
+	r.Mode, r.Expires = record.Mode, expiry(record.Ends)
 	all := record.Plan.Frontends
 	for _, f := range all[:min(len(all), listedFrontends)] {
 		r.Frontends = append(r.Frontends, f.Address+"/"+f.Protocol)

@@ -33,7 +33,7 @@ func (*Programmer) orphanDevice(_ context.Context, records *snapshot.Journal) ([
 	if why := foreignDevice(link); why != "" {
 		o.doubt("%s", why)
 	}
-	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	list, err := dump(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("the addresses of %s: %w", kubeproxy.ProgramDevice, err)
 	}
@@ -76,12 +76,9 @@ func serversAt(bound []netip.Addr) ([]orphanServer, error) {
 	if !ipvsLoaded() || len(bound) == 0 {
 		return nil, nil
 	}
-	var theirs []netip.Addr
-	if hasDevice(kubeproxy.IPVSDevice) {
-		var err error
-		if theirs, err = addressesOf(kubeproxy.IPVSDevice); err != nil {
-			return nil, err
-		}
+	theirs, err := addressesOf(kubeproxy.IPVSDevice)
+	if err != nil {
+		return nil, err
 	}
 	h, err := openIPVS()
 	if err != nil {

@@ -94,7 +94,7 @@ func (p *Programmer) lock(ctx context.Context) (unlock func(), err error) {
 			p.locked = f
 			p.mu.Unlock()
 			return func() { p.journal.unlock(f) }, nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) && !errors.Is(err, os.ErrNotExist):
+		case !errors.Is(err, os.ErrNotExist) && !scarce(err): // EWOULDBLOCK is EAGAIN
 			return nil, fmt.Errorf("cannot lock the journal: %w", err)
 		}
 		select {
@@ -150,7 +150,7 @@ func (p *Programmer) Apply(ctx context.Context, req *Request) (*wire.ProgramResu
 	what := wire.Programmed
 	if there != nil {
 		what, r.Before, r.Created, r.Earlier = wire.Updated, there.Before, there.Created, &there.Plan
-		r.Expires, r.Expirer = there.Expires, there.Expirer // nothing extends the time
+		r.Expires, r.Ends, r.Expirer = there.Expires, there.Ends, there.Expirer // nothing extends the time
 	}
 	if err := mode.check(ctx, r); err != nil {
 		return nil, err

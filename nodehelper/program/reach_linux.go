@@ -43,9 +43,6 @@ func (p *Programmer) reach(req *Request) error {
 // facts adds to the facts of a request what this node knows.
 func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	for _, device := range []string{kubeproxy.IPVSDevice, kubeproxy.ProgramDevice} {
-		if !hasDevice(device) {
-			continue
-		}
 		bound, err := addressesOf(device)
 		if err != nil {
 			return err
@@ -194,47 +191,50 @@ func podsHere(p *plan.Plan, uplinks map[int]bool, linked func(netip.Addr) bool) 
 		return nil, fmt.Errorf("the node's routes: %w", err)
 	}
 	defer kernel.Close()
+	toContainers := sync.OnceValues(func() (map[int]bool, error) { return linksToContainers(kernel.LinkList) })
 	var out []netip.Addr
 	for i := range p.Frontends {
 		a := p.Frontends[i].Address.Addr()
 		if p.Frontends[i].Kind == expect.NodePort || slices.Contains(out, a) || !linked(a) {
 			continue
 		}
-		index, ok := onLink(kernel.RouteGet, a)
+		index, ok, err := onLink(kernel.RouteGet, a)
+		if err != nil {
+			return nil, err
+		}
 		if !ok || uplinks[index] {
 			continue
 		}
-		if link, err := netlink.LinkByIndex(index); err == nil && toContainers(link) {
+		only, err := toContainers()
+		if err != nil {
+			return nil, err
+		}
+		if only[index] {
 			out = append(out, a)
 		}
 	}
 	return out, nil
 }
 
-// toContainers tells whether an interface leads to containers only.
-func toContainers(link netlink.Link) bool {
-	switch link.Type() {
-	case "veth":
-		return true
-	case "bridge":
-	default:
-		return false
-	}
-	all, err := netlink.LinkList()
+// linksToContainers returns the numbers of the interfaces that lead to containers only.
+func linksToContainers(list func() ([]netlink.Link, error)) (map[int]bool, error) {
+	all, err := dump(list)
 	if err != nil {
-		return false
+		return nil, fmt.Errorf("the node's interfaces: %w", err)
 	}
-	ports := 0
+	out, ports, others := map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, l := range all {
-		if l.Attrs().MasterIndex != link.Attrs().Index {
-			continue
-		}
-		if l.Type() != "veth" {
-			return false
-		}
-		ports++
+		veth, bridge := l.Type() == "veth", l.Attrs().MasterIndex
+		out[l.Attrs().Index] = veth
+		ports[bridge] = ports[bridge] || veth
+		others[bridge] = others[bridge] || !veth
 	}
-	return ports > 0
+	for _, l := range all {
+		if i := l.Attrs().Index; l.Type() == "bridge" {
+			out[i] = ports[i] && !others[i]
+		}
+	}
+	return out, nil
 }
 
 // resolverFiles name the DNS servers that programs of the node ask: resolv.conf(5), and that of systemd-resolved, which

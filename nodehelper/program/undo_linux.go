@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
@@ -33,8 +36,15 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 		// Where that cannot be written, whoever has to go on with this takes it for whole, and undoes it at its time.
 		_ = p.journal.write(r)
 	}
-	r.Left = nil
-	if err := mode.undo(ctx, r); err != nil {
+	err := until(ctx, func() (bool, error, error) {
+		r.Left = nil
+		err := mode.undo(ctx, r)
+		if scarce(err) {
+			return false, err, nil
+		}
+		return err == nil, nil, err
+	})
+	if err != nil {
 		return err
 	}
 	for _, what := range r.Left {
@@ -45,6 +55,19 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 		return err
 	}
 	return r.Expirer.end(r.Plan.Name)
+}
+
+// scarce reports whether an error says that the kernel had no memory, file or buffer left for a moment, or that a system
+// call or a listing was interrupted: what failed may succeed when it is tried again.
+func scarce(err error) bool {
+	for _, e := range []error{
+		unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR, netlink.ErrDumpInterrupted,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Programmer) forget(r *Record) {

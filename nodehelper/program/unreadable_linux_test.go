@@ -226,7 +226,7 @@ func TestNextProgramUndoesWhatIsOver(t *testing.T) {
 		stays  bool
 	}{
 		{"its time is not over", func(*Record) {}, true},
-		{"its time is over", func(r *Record) { r.Expires = time.Now().Add(-time.Second) }, false},
+		{"its time is over", func(r *Record) { r.Ends = sinceStart() - time.Second }, false},
 	} {
 		next := dies(t, prog, c.change)
 		if _, err := next.Apply(t.Context(), params(other, wire.NFTables, "", "b")); err != nil {

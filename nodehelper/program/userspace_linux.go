@@ -123,7 +123,7 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		}
 		hooked := func(*hook) bool { return false }
 		if r.Earlier != nil {
-			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.executable, h) }
+			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.v6, f.executable, h) }
 		}
 		in := u.rules(&r.Plan, f.v6, u.until(r), x.portText, hooked)
 		if err := u.restore(ctx, f.executable, r.Backend, in); err != nil {

@@ -53,12 +53,13 @@ func (p *Programmer) facts(of *plan.Plan, f *plan.Facts) error {
 	if err != nil {
 		return err
 	}
-	f.Own = slices.DeleteFunc(all, func(a netip.Addr) bool { return slices.Contains(f.Bound, a) })
-	f.OwnKnown = true
 	routes, err := allRoutes()
 	if err != nil {
 		return err
 	}
+	single, local := localTo(routes)
+	f.Own = slices.DeleteFunc(append(all, single...), func(a netip.Addr) bool { return slices.Contains(f.Bound, a) })
+	f.OwnKnown, f.Local = true, local
 	broadcasts, gateways, uplinks := routed(routes)
 	f.Broadcasts, f.Gateways = broadcasts, gateways
 	f.Resolvers = resolvers(p.o.Root)
@@ -152,6 +153,25 @@ func routed(routes []netlink.Route) (broadcasts, gateways []netip.Addr, uplinks 
 		}
 	}
 	return broadcasts, gateways, uplinks
+}
+
+// localTo returns the addresses and the networks that the node takes for its own, whatever its interfaces have: those of
+// routes of the type local, by which a load balancer gives its addresses to its nodes.
+func localTo(routes []netlink.Route) (single []netip.Addr, networks []netip.Prefix) {
+	for i := range routes {
+		r := &routes[i]
+		if r.Type != unix.RTN_LOCAL || r.Dst == nil {
+			continue
+		}
+		bits, _ := r.Dst.Mask.Size()
+		a, ok := netip.AddrFromSlice(r.Dst.IP)
+		if p := netip.PrefixFrom(a.Unmap(), bits); ok && p.IsSingleIP() {
+			single = append(single, p.Addr())
+		} else if ok {
+			networks = append(networks, p)
+		}
+	}
+	return single, networks
 }
 
 // linked tells which addresses a route of some table leads to without a router: only these can be neighbours of the

@@ -74,6 +74,8 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 		{"link", "set", "pod1x", "up"},
 		{"address", "add", "10.88.0.1/24", "dev", "cni0"},
 		{"link", "set", "cni0", "up"},
+		{"route", "add", "local", "192.0.2.64/26", "dev", "lo"},
+		{"route", "add", "local", "192.0.2.200", "dev", "lo"},
 	} {
 		testutil.Run(t, "", append([]string{"ip"}, args...)...)
 	}
@@ -129,6 +131,9 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 			{"itself behind it", "10.244.2.2:8080", "10.96.0.10:81", "(class service)"},
 			{"the API server behind it", "10.244.2.2:8080", "10.96.0.1:443", "(class api-server)"},
 			{"the node's address", "10.96.0.10:80", "198.51.100.10:22", "(class node)"},
+			{"what a local route gives to the node", "10.96.0.10:80", "192.0.2.200:22", "(class node)"},
+			{"of a network that is local", "10.96.0.10:80", "192.0.2.77:22", "(class node)"},
+			{"a process at an address of a local network", "10.244.2.2:8080", "192.0.2.77:10250", "(class node)"},
 			{"the API server", "10.96.0.10:80", "10.96.0.1:443", "(class api-server)"},
 			{"another Service", "10.96.0.10:80", "10.96.0.53:53", "(class service)"},
 			{"a container of the node", "10.96.0.10:80", "10.88.0.7:80", "(class pod)"},

@@ -164,9 +164,11 @@ func ofItself(a netip.Addr) []Class {
 // Facts are what is known of a cluster and a node, by which the classes of a plan's addresses are told. What is missing
 // puts no address into a class, except that an endpoint is of class NoPod unless Pods or HostPods has it.
 type Facts struct {
-	// Own are the addresses of the node's interfaces, but for those in Bound; OwnKnown says that they are all.
-	Own      []netip.Addr `json:"-"`
-	OwnKnown bool         `json:"-"`
+	// Own are the node's addresses, but for those in Bound; OwnKnown says that they are all, with those in Local: networks
+	// each address of which is the node's.
+	Own      []netip.Addr   `json:"-"`
+	OwnKnown bool           `json:"-"`
+	Local    []netip.Prefix `json:"-"`
 	// Bound are addresses that are bound on the node for IPVS: those of Services.
 	Bound      []netip.Addr `json:"-"`
 	Broadcasts []netip.Addr `json:"-"`
@@ -372,17 +374,26 @@ func (t *teller) fill(p *Plan) {
 	}
 }
 
+// ofNode reports whether an address is that of a node.
+func (t *teller) ofNode(a netip.Addr) bool { return t.sets[OfNode][a] || in(t.Local, a) }
+
+func in(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // frontend returns the classes of a frontend's address.
 func (t *teller) frontend(f *Frontend) []Class {
 	var out []Class
 	for _, a := range meant(f.Address.Addr()) {
 		out = append(out, ofItself(a)...)
-		for _, c := range []Class{Broadcast, OfNode, OfPod, Resolver, Gateway} {
+		for _, c := range []Class{Broadcast, OfPod, Resolver, Gateway} {
 			if t.sets[c][a] {
 				out = append(out, c)
 			}
 		}
-		if slices.ContainsFunc(t.PodNetworks, func(p netip.Prefix) bool { return p.Contains(a) }) && !t.sets[OfNode][a] {
+		if t.ofNode(a) {
+			out = append(out, OfNode)
+		} else if in(t.PodNetworks, a) {
 			out = append(out, OfPod)
 		}
 		if t.cluster[a] || t.external[Socket{netip.AddrPortFrom(a, f.Address.Port()), f.Protocol}] {
@@ -442,7 +453,7 @@ func (t *teller) endpoint(f *Frontend, e netip.AddrPort) []Class {
 		}
 		switch {
 		case api:
-		case !t.sets[OfNode][a]:
+		case !t.ofNode(a):
 			if !t.pods[a] {
 				out = append(out, NoPod)
 			}

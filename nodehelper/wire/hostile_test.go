@@ -96,6 +96,32 @@ func TestEndlessAnswer(t *testing.T) {
 	}
 }
 
+// Blocks of DEFLATE that hold nothing are bytes without a frame: they are bounded as they are transferred.
+func TestEndlessNothing(t *testing.T) {
+	stream := answerOf(t, func(*encoder) error { return nil })
+	block := []byte{0, 0, 0, 0xff, 0xff} // RFC 1951, 3.2.4
+	at := 0
+	r := io.MultiReader(bytes.NewReader(stream), readerFunc(func(p []byte) (int, error) {
+		for i := range p {
+			p[i] = block[at%len(block)]
+			at++
+		}
+		return len(p), nil
+	}))
+	c, err := NewClient(r, io.Discard, "v1", DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Call(MethodCollect, nil, Sink{})
+	if err == nil || !strings.HasSuffix(err.Error(), ": more than 64 MB came for one answer, compressed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 // random is bytes that deflate does not make smaller.
 func random(n int) []byte {
 	out := make([]byte, n)

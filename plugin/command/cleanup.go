@@ -176,7 +176,10 @@ func takeAwayPaths(ctx context.Context, env *environment, c *cleanupConfig, s *r
 	left := leftOver{config: c, nodes: nodes, found: make([]*wire.Orphans, len(nodes))}
 	errs := s.EachHelper(ctx, nodes, func(i int, node string, helper *launch.Helper) (err error) {
 		said[i], err = undoOn(ctx, node, helper, which)
-		return errors.Join(err, left.look(ctx, i, helper), helper.Close())
+		if err == nil || launch.Answers(err) {
+			err = errors.Join(err, left.look(ctx, i, helper))
+		}
+		return errors.Join(err, helper.Close())
 	})
 	for _, line := range slices.Concat(said...) {
 		env.out.Line("%s", line)

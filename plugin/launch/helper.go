@@ -163,7 +163,8 @@ func (h *Helper) Health(ctx context.Context, ports []netip.AddrPort) (*snapshot.
 	return snapshot.ParseHealthAnswers(data)
 }
 
-// small returns the last file of an answer that has one, and is not large; also with an error, if there is one.
+// small returns the last file of an answer that has one, and is not large; also with an error of the helper, if there is
+// one. Of an answer that broke off nothing is used.
 func (h *Helper) small(ctx context.Context, what, method string, params any) (data []byte, err error) {
 	ctx, cancel := h.conn.deadline(ctx, bounds.Change)
 	defer cancel()
@@ -174,7 +175,7 @@ func (h *Helper) small(ctx context.Context, what, method string, params any) (da
 		Large: func() error { return bounds.Errorf("the answer is larger than %s", bounds.Bytes(bounds.Held)) },
 	}
 	err = h.call(ctx, what, method, params, sink)
-	if !received {
+	if !received || err != nil && !Answers(err) {
 		return nil, err
 	}
 	if content.Len() > bounds.SmallFile {
@@ -182,6 +183,12 @@ func (h *Helper) small(ctx context.Context, what, method string, params any) (da
 	}
 	data, unpacking := content.Bytes()
 	return data, errors.Join(err, unpacking)
+}
+
+// Answers reports whether an error is the helper's own account, so that it can be asked for more.
+func Answers(err error) bool {
+	_, remote := errors.AsType[*wire.RemoteError](err)
+	return remote
 }
 
 // Program has the helper program paths.

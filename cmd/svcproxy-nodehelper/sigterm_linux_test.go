@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -29,6 +30,19 @@ const (
 // programmed starts a helper that has programmed a path with iptables-legacy, as a pod runs it. /run is the test's own,
 // and the lock of iptables with it.
 func programmed(t *testing.T, root string, args ...string) (cmd *exec.Cmd, stderr *strings.Builder) {
+	t.Helper()
+	cmd, stderr, program := helper(t, root, args...)
+	if err := program(); err != nil {
+		t.Fatal(err)
+	}
+	if got := testutil.Run(t, "", "iptables-legacy-save"); !strings.Contains(got, "10.244.1.1") {
+		t.Fatalf("nothing is programmed: %s", got)
+	}
+	return cmd, stderr
+}
+
+// helper starts a helper, and returns what has it program a path.
+func helper(t *testing.T, root string, args ...string) (cmd *exec.Cmd, stderr *strings.Builder, program func() error) {
 	t.Helper()
 	cmd = exec.CommandContext(t.Context(), os.Getenv(binary), append([]string{"serve", "--root=" + root}, args...)...)
 	stderr = &strings.Builder{}
@@ -59,21 +73,16 @@ func programmed(t *testing.T, root string, args ...string) (cmd *exec.Cmd, stder
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = c.Call(wire.MethodProgram, wire.ProgramParams{Plan: encoded, ProgramOptions: wire.ProgramOptions{
-		Mode: wire.IPTables, Backend: wire.BackendLegacy, TTL: time.Hour, Run: "a", By: "someone",
-		Allow: plan.Askable(),
-	}}, wire.Sink{File: func(wire.Received) {}})
-	if err != nil {
-		t.Fatal(err)
+	return cmd, stderr, func() error {
+		return c.Call(wire.MethodProgram, wire.ProgramParams{Plan: encoded, ProgramOptions: wire.ProgramOptions{
+			Mode: wire.IPTables, Backend: wire.BackendLegacy, TTL: time.Hour, Run: "a", By: "someone",
+			Allow: plan.Askable(),
+		}}, wire.Sink{File: func(wire.Received) {}})
 	}
-	if got := testutil.Run(t, "", "iptables-legacy-save"); !strings.Contains(got, "10.244.1.1") {
-		t.Fatalf("nothing is programmed: %s", got)
-	}
-	return cmd, stderr
 }
 
-// hold holds the lock of iptables for a while, as another program does that writes rules.
-func hold(t *testing.T, how time.Duration) {
+// hold holds the lock of iptables for a while, as another program does that writes rules; free is closed after it.
+func hold(t *testing.T, how time.Duration) (free <-chan struct{}) {
 	t.Helper()
 	f, err := os.OpenFile("/run/xtables.lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -82,7 +91,12 @@ func hold(t *testing.T, how time.Duration) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(how, func() { f.Close() })
+	done := make(chan struct{})
+	time.AfterFunc(how, func() {
+		f.Close()
+		close(done)
+	})
+	return done
 }
 
 // binary is the environment variable that names the command, built outside of the test's namespaces.
@@ -161,4 +175,67 @@ func TestSIGTERMWhileTheLockIsHeldForTooLong(t *testing.T) {
 	if got := testutil.Run(t, "", "iptables-legacy-save"); strings.Contains(got, "SVCPROXY") {
 		t.Errorf("left: %s", got)
 	}
+}
+
+// SIGTERM comes while a helper waits for the lock to program a path: nothing of it is written, then or once the lock is
+// free, and no record stays that the next helper does not end.
+func TestSIGTERMWhileProgrammingWaitsForTheLock(t *testing.T) {
+	if !inOwnRun(t) {
+		return
+	}
+	for name, c := range map[string]struct {
+		grace time.Duration
+		code  int
+	}{"with time enough": {held, 0}, "without": {less / 2, 1}} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			cmd, stderr, program := helper(t, root, "--grace="+c.grace.String())
+			free := hold(t, 2*less)
+			go program() //nolint:errcheck // it breaks off
+			records := func() []string {
+				left, err := filepath.Glob(root + "/run/svcproxy/*/0123abcd.json")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return left
+			}
+			for len(records()) == 0 || !waits(t, cmd.Process.Pid) {
+				time.Sleep(time.Millisecond)
+			}
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != c.code {
+				t.Errorf("it ended with %v: %s", err, stderr)
+			}
+			if (len(records()) == 0) != (c.code == 0) {
+				t.Errorf("the records: %v", records())
+			}
+			<-free
+			next := exec.CommandContext(t.Context(), os.Getenv(binary), "serve", "--root="+root, "--run=a")
+			_ = next.Run() // no one says hello
+			if got := testutil.Run(t, "", "iptables-legacy-save"); strings.Contains(got, "SVCPROXY") || len(records()) > 0 {
+				t.Errorf("left: %s %v", got, records())
+			}
+		})
+	}
+}
+
+// waits reports whether a process has a child that restores rules.
+func waits(t *testing.T, pid int) bool {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil || len(lists) == 0 {
+		t.Fatalf("the helper has ended: %v", err)
+	}
+	for _, list := range lists {
+		children, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(children)) {
+			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
+			if strings.Contains(string(line), "--noflush") && !strings.Contains(string(line), "--test") {
+				return true
+			}
+		}
+	}
+	return false
 }

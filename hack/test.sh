@@ -347,6 +347,8 @@ shard_ipvs() {
 shard_kills() {
 	SVCPROXY_KILLS=1000 go run ./hack/gotest -count=1 -timeout 20m -run 'Killed' -skip 'BesideWriters' ./nodehelper/...
 	SVCPROXY_KILLS=200 go run ./hack/gotest -count=1 -timeout 20m -run '^TestKilledBesideWriters$' ./nodehelper/program
+	SVCPROXY_FOREIGN_RULES=100000 go run ./hack/gotest -count=1 -timeout 10m -run '^TestBesideManyRulesOfOthers$' \
+		./nodehelper/program
 	with_vm
 	SVCPROXY_KILLS=60 in_vm 1500 -tags vm -run '^TestKilledAtAnyMoment$' ./test/ipvs
 	export SVCPROXY_KILLS=200
@@ -371,6 +373,7 @@ shard_versions() {
 shard_faults() {
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 30m -run AgainstTheKernel ./trace/endtoend
+	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 10m -run '^TestLyingHelper$' ./plugin/command
 	once test/cluster/cluster build
 	SVCPROXY_OUTAGE=5m SVCPROXY_FAULTS=all on_cluster \
 		go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e

@@ -230,7 +230,7 @@ func waits(t *testing.T, pid int) bool {
 	}
 	for _, list := range lists {
 		children, _ := os.ReadFile(list)
-		for _, child := range strings.Fields(string(children)) {
+		for child := range strings.FieldsSeq(string(children)) {
 			line, _ := os.ReadFile("/proc/" + child + "/cmdline")
 			if strings.Contains(string(line), "--noflush") && !strings.Contains(string(line), "--test") {
 				return true

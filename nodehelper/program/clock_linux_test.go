@@ -30,7 +30,7 @@ func TestAClockThatJumpsMovesNoEnd(t *testing.T) {
 				if _, err := prog.Apply(t.Context(), params(web(0, "10.244.1.1:8080"), m.mode, m.backend, "a")); err != nil {
 					t.Fatal(err)
 				}
-				next := dies(t, prog, func(r *Record) {})
+				next := dies(t, prog, func(*Record) {})
 				// To whoever reads the journal after the jump, the time of day in it is years away.
 				setExpires(t, next, time.Now().Add(jump))
 				if err := next.Adopt(t.Context(), "a"); err != nil || len(next.Held()) != 1 {

@@ -243,11 +243,11 @@ func addressesOf(device string) ([]netip.Addr, error) {
 // error is one of the answers, unless it says that the kernel could not look (see [scarce]).
 func onLink(get func(net.IP) ([]netlink.Route, error), a netip.Addr) (index int, ok bool, err error) {
 	routes, err := get(a.AsSlice())
-	switch {
-	case scarce(err):
+	if scarce(err) {
 		return 0, false, fmt.Errorf("the route to %s: %w", a, err)
-	case err != nil || len(routes) == 0:
-		return 0, false, nil
+	}
+	if err != nil || len(routes) == 0 {
+		return 0, false, nil //nolint:nilerr // that there is no route, or one that refuses
 	}
 	r := &routes[0]
 	return r.LinkIndex, r.Type == unix.RTN_UNICAST && r.Gw == nil && r.Via == nil && len(r.MultiPath) == 0, nil

@@ -155,8 +155,8 @@ func routed(routes []netlink.Route) (broadcasts, gateways []netip.Addr, uplinks 
 	return broadcasts, gateways, uplinks
 }
 
-// localTo returns the addresses and the networks that the node takes for its own, whatever its interfaces have: those of
-// routes of the type local, by which a load balancer gives its addresses to its nodes.
+// localTo returns the addresses and the networks that the node takes for its own, whatever its interfaces have: those
+// of routes of the type local, by which a load balancer gives its addresses to its nodes.
 func localTo(routes []netlink.Route) (single []netip.Addr, networks []netip.Prefix) {
 	for i := range routes {
 		r := &routes[i]

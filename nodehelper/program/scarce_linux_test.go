@@ -67,7 +67,8 @@ func leaveFiles(t *testing.T, n uint64) (again func()) {
 	if err = errors.Join(err, err2, unix.Close(next)); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + n, Max: before.Max}); err != nil { //nolint:gosec // it is a number of a file
+	few := unix.Rlimit{Cur: uint64(next) + n, Max: before.Max} //nolint:gosec // it is the number of a file
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}
 	return func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }
@@ -170,7 +171,7 @@ func killWriter(stop <-chan struct{}) bool {
 		lists, _ := filepath.Glob("/proc/self/task/*/children")
 		for _, list := range lists {
 			pids, _ := os.ReadFile(list)
-			for _, pid := range strings.Fields(string(pids)) {
+			for pid := range strings.FieldsSeq(string(pids)) {
 				line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 				n, err := strconv.Atoi(pid)
 				if err == nil && strings.Contains(string(line), "--noflush") && !strings.Contains(string(line), "--test") {
@@ -187,7 +188,8 @@ func TestAnErrorHidesNoContainer(t *testing.T) {
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: 5}}
 	for tries, want := range map[int]bool{0: true, 1: true, dumpTries: true, dumpTries + 1: false} {
 		got, err := linksToContainers(func() ([]netlink.Link, error) {
-			if tries--; tries >= 0 {
+			tries--
+			if tries >= 0 {
 				return nil, netlink.ErrDumpInterrupted
 			}
 			return []netlink.Link{veth}, nil

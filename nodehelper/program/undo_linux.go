@@ -57,8 +57,8 @@ func (p *Programmer) undo(ctx context.Context, r *Record) error {
 	return r.Expirer.end(r.Plan.Name)
 }
 
-// scarce reports whether an error says that the kernel had no memory, file or buffer left for a moment, or that a system
-// call or a listing was interrupted: what failed may succeed when it is tried again.
+// scarce reports whether an error says that the kernel had no memory, file or buffer left for a moment, or that a
+// system call or a listing was interrupted: what failed may succeed when it is tried again.
 func scarce(err error) bool {
 	for _, e := range []error{
 		unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EINTR, netlink.ErrDumpInterrupted,

@@ -108,12 +108,14 @@ func TestEndlessNothing(t *testing.T) {
 		}
 		return len(p), nil
 	}))
-	c, err := NewClient(r, io.Discard, "v1", DefaultLimits)
+	limits := DefaultLimits
+	limits.Compressed = 4 << 20
+	c, err := NewClient(r, io.Discard, "v1", limits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = c.Call(MethodCollect, nil, Sink{})
-	if err == nil || !strings.HasSuffix(err.Error(), ": more than 64 MB came for one answer, compressed") {
+	if err == nil || !strings.HasSuffix(err.Error(), ": more than 4 MB came for one answer, compressed") {
 		t.Errorf("got %v", err)
 	}
 }

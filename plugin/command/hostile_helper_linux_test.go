@@ -82,17 +82,19 @@ func liars() map[string]struct {
 			chunks := endlessly(func(a *peerAnswer) error { return a.frame('c', zeros) })
 			return errors.Join(a.body('f', map[string]any{"name": "a"}), chunks(a))
 		}, "a is larger than 134217728 bytes"},
-		"a path":              {named("../../../etc/cron.d/a"), "is not a name of a file"},
-		"a path from /":       {named("/etc/passwd"), "is not a name of a file"},
-		"a path of Windows":   {named(`..\..\a`), "is not a name of a file"},
-		"a parent":            {named(".."), "is not a name of a file"},
-		"a name of 100 KB":    {named(strings.Repeat("a", 100<<10)), "announces"},
-		"the same file twice": {func(a *peerAnswer) error { return errors.Join(rules(a), rules(a)) }, "iptables-save.txt comes twice"},
+		"a path":            {named("../../../etc/cron.d/a"), "is not a name of a file"},
+		"a path from /":     {named("/etc/passwd"), "is not a name of a file"},
+		"a path of Windows": {named(`..\..\a`), "is not a name of a file"},
+		"a parent":          {named(".."), "is not a name of a file"},
+		"a name of 100 KB":  {named(strings.Repeat("a", 100<<10)), "announces"},
+		"the same file twice": {func(a *peerAnswer) error {
+			return errors.Join(rules(a), rules(a))
+		}, "iptables-save.txt comes twice"},
 	}
 }
 
-// A helper lies: whatever it answers, each command ends with one sentence, writes no file, and takes no more memory than
-// a hostile snapshot may.
+// A helper lies: whatever it answers, each command ends with one sentence, writes no file, and takes no more memory
+// than a hostile snapshot may.
 func TestLyingHelper(t *testing.T) {
 	server := apiServer(t, nil, nil)
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))

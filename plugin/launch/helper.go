@@ -163,8 +163,8 @@ func (h *Helper) Health(ctx context.Context, ports []netip.AddrPort) (*snapshot.
 	return snapshot.ParseHealthAnswers(data)
 }
 
-// small returns the last file of an answer that has one, and is not large; also with an error of the helper, if there is
-// one. Of an answer that broke off nothing is used.
+// small returns the last file of an answer that has one, and is not large; also with an error of the helper, if there
+// is one. Of an answer that broke off nothing is used.
 func (h *Helper) small(ctx context.Context, what, method string, params any) (data []byte, err error) {
 	ctx, cancel := h.conn.deadline(ctx, bounds.Change)
 	defer cancel()

@@ -67,7 +67,7 @@ func leaveFiles(t *testing.T, n uint64) (again func()) {
 	if err = errors.Join(err, err2, unix.Close(next)); err != nil {
 		t.Fatal(err)
 	}
-	few := unix.Rlimit{Cur: uint64(next) + n, Max: before.Max} //nolint:gosec // it is the number of a file
+	few := unix.Rlimit{Cur: uint64(next) + n, Max: before.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}

@@ -125,6 +125,9 @@ func (p *pathCase) comesBack(first *outcome) (same bool, asked netfilter.Step, k
 		all += o.share
 	}
 	if s, _ := got.share(first.to); s == 0 || s < all-certainty {
+		if got.uncertain {
+			p.doubt(&res, &got)
+		}
 		return false, asked, !got.uncertain
 	}
 	for i := range res.Steps {

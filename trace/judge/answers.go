@@ -106,7 +106,7 @@ func (p *pathCase) chooseAnswer() {
 // against compares the path with an answer; p stays as it is.
 func (p *pathCase) against(a *expect.Path) *pathCase {
 	t := *p
-	t.want, t.found, t.steps = a, nil, nil
+	t.want, t.found, t.steps, t.doubts = a, nil, nil, nil
 	if svc := p.cluster.services[a.Frontend.Service]; svc != nil {
 		t.svc = svc
 	}

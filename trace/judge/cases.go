@@ -27,7 +27,7 @@ func (p *pathCase) compareCases(want *expect.Path) {
 		t := *p
 		w := *want
 		t.want, t.found, t.several, t.settled, t.unsettled = &w, nil, several{}, false, false
-		t.onward, t.holes, t.ways = nil, nil, ways{}
+		t.onward, t.holes, t.ways, t.doubts = nil, nil, ways{}, nil
 		t.res.Outcomes = outcomes
 		t.got = p.outcomesOf(want.Frontend, &netfilter.Result{Outcomes: outcomes})
 		if t.got.uncertain {
@@ -50,6 +50,10 @@ func (p *pathCase) compareCases(want *expect.Path) {
 	*p = *tried[0]
 	p.res, p.kept, p.onward, p.ways, p.found = res, kept, onward, ways, all
 	p.unsettled = slices.ContainsFunc(tried, func(t *pathCase) bool { return t.unsettled })
+	p.doubts = nil
+	for _, t := range tried {
+		p.doubts = append(p.doubts, t.doubts...)
+	}
 	p.res.Uncertain = nil
 }
 

@@ -192,15 +192,15 @@ type pathJob struct {
 	from     from
 }
 
-// judged is a path with its verdict. quiet paths are left out unless something is wrong with them.
+// judged is a path with its verdict. quiet paths are left out unless something is wrong with them, or may be.
 type judged struct {
 	report.Path
 
 	quiet bool
 }
 
-// withoutQuiet leaves out the quiet paths on which all is well, or nothing is wrong that another path of the frontend
-// shows.
+// withoutQuiet leaves out the quiet paths on which all is well, and those on which nothing is wrong, or not known, that
+// another path of the frontend does not show.
 func withoutQuiet(paths []judged) []judged {
 	type fact struct {
 		frontend report.Frontend
@@ -212,10 +212,27 @@ func withoutQuiet(paths []judged) []judged {
 			shown[fact{p.Frontend, f.Code}] = true
 		}
 	}
+	type doubt struct {
+		frontend         report.Frontend
+		from, code, what string
+	}
+	doubted := map[doubt]bool{}
+	// stands tells whether paths that are shown tell what is not known of one from such an origin, and notes it.
+	stands := func(p *judged) bool {
+		all := true
+		for _, f := range p.Findings {
+			d := doubt{p.Frontend, p.Origin.Kind, f.Code, f.Subject}
+			all, doubted[d] = all && doubted[d], true
+		}
+		return all
+	}
 	wrongForPods := map[report.Frontend]bool{}
 	for i := range paths {
 		if p := &paths[i]; !p.quiet {
 			show(p)
+			if p.Verdict == report.Unknown {
+				stands(p)
+			}
 			if p.Origin.Kind == string(expect.FromPod) && p.Verdict == report.Mismatch {
 				wrongForPods[p.Frontend] = true
 			}
@@ -231,6 +248,9 @@ func withoutQuiet(paths []judged) []judged {
 		}
 		if isShortCut(&p) && wrong[serviceOf(&p)] {
 			return true
+		}
+		if p.Verdict == report.Unknown {
+			return stands(&p)
 		}
 		news := slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
 		show(&p)

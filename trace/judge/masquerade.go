@@ -110,9 +110,15 @@ func (p *pathCase) hairpin() []issue {
 		self := want.Origin
 		self.Address, self.Pod = e.Address.Addr(), ""
 		res := p.walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
-		for _, o := range p.outcomesOf(want.Frontend, &res).list {
-			if o.to == e.Address && o.action == string(expect.DNAT) && o.certain && !o.masq && !o.inside {
+		got := p.outcomesOf(want.Frontend, &res)
+		for _, o := range got.list {
+			switch {
+			case o.action != unknownAction &&
+				(o.to != e.Address || o.action != string(expect.DNAT) || o.masq || o.inside):
+			case o.certain:
 				missing = append(missing, e.Address.String())
+			default:
+				p.doubt(&res, &got)
 			}
 		}
 	}

@@ -102,16 +102,18 @@ type pathCase struct {
 	room    []netfilter.Outcome // for keep
 	// unsettled: something may stop packets (stoppedEnds).
 	unsettled bool
-	settled   bool // a detector has recognised who else answers
-	several   several
-	steps     *walked
-	onward    *[]onward        // what becomes of later packets; nil until that is asked for
-	ways      ways             // what everyHop has found
-	holes     *[]issue         // what blackHole has found; nil until that is asked for
-	probes    *snapshot.Probes // the connections that were made on the path; nil where none were
-	verdict   report.Verdict   // so far; from stageVerdict on
-	unsaid    string           // what would be wrong if all tables were read; "" for nothing
-	found     []report.Finding
+	// doubts are what decides about further packets that the path is judged by, and cannot be evaluated (doubt).
+	doubts  []netfilter.Uncertain
+	settled bool // a detector has recognised who else answers
+	several several
+	steps   *walked
+	onward  *[]onward        // what becomes of later packets; nil until that is asked for
+	ways    ways             // what everyHop has found
+	holes   *[]issue         // what blackHole has found; nil until that is asked for
+	probes  *snapshot.Probes // the connections that were made on the path; nil where none were
+	verdict report.Verdict   // so far; from stageVerdict on
+	unsaid  string           // what would be wrong if all tables were read; "" for nothing
+	found   []report.Finding
 }
 
 // ways are the next hops of each end of a path's walk, those of answers to clients outside among them (toAll) or not.
@@ -321,7 +323,7 @@ func (p *pathCase) actual() report.Actual {
 		}
 		a.Outcomes = append(a.Outcomes, out)
 	}
-	for _, u := range p.res.Uncertain {
+	for _, u := range p.uncertain() {
 		a.Uncertain = append(
 			a.Uncertain,
 			report.Uncertain{Where: ruleRef(u.Where), Match: strings.Clone(u.What), Why: strings.Clone(u.Why)},

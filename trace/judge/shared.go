@@ -27,7 +27,7 @@ var _ = register(kind{
 // certain makes of a path Unknown, or a Warning, what was not certain to be right.
 var certain = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
 	var out []issue
-	if p.got.uncertain && p.verdict != report.Mismatch {
+	if (p.got.uncertain || len(p.doubts) > 0) && p.verdict != report.Mismatch {
 		p.verdict = report.Unknown
 		out = append(out, p.brokenRule()...)
 	}
@@ -50,7 +50,7 @@ var certain = &detector{stage: stageVerdict, path: func(p *pathCase) []issue {
 }}
 
 func (p *pathCase) brokenRule() []issue {
-	for _, u := range p.res.Uncertain {
+	for _, u := range p.uncertain() {
 		if r := u.Where.Rule; r != nil && r.Target == "DNAT" && p.byKubeProxy(u.Where) && !masked(r) {
 			return []issue{
 				{

@@ -29,10 +29,29 @@ const EvidenceUnreadable = "EvidenceUnreadable"
 
 var _ = register(kind{code: EvidenceUnreadable, severity: note, scope: onPath, by: unreadable})
 
+// doubt notes that a further packet, by which the path is judged besides its own, may not come to what it should: what
+// that depends on cannot be evaluated. It is the third result of a comparison, and makes the path Unknown.
+func (p *pathCase) doubt(res *netfilter.Result, got *outcomes) {
+	p.doubts = append(p.doubts, res.Uncertain...)
+	if len(res.Uncertain) > 0 {
+		return
+	}
+	for i := range got.list {
+		if o := &got.list[i]; !o.certain {
+			p.doubts = append(p.doubts, netfilter.Uncertain{Where: o.where, What: o.where.String(), Why: o.why})
+		}
+	}
+}
+
+// uncertain is what the path depends on, and could not be evaluated.
+func (p *pathCase) uncertain() []netfilter.Uncertain {
+	return slices.Concat(p.res.Uncertain, p.doubts)
+}
+
 // notEvaluated names what the path depends on and could not be evaluated, each place once.
 func (p *pathCase) notEvaluated() []issue {
 	var out []issue
-	for _, u := range p.res.Uncertain {
+	for _, u := range p.uncertain() {
 		is := issue{
 			code: RuleNotEvaluated, subject: placeName(u.Where), where: u.Where, predicate: u.Where.Chain != nil,
 			message:  "decides, and cannot be evaluated: " + u.Why,

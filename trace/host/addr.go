@@ -3,6 +3,8 @@
 package host
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -84,6 +86,9 @@ func (n *Network) readAddrs(data []byte) error {
 		}
 	}
 	links := lists[0]
+	if err := named(data, links); err != nil {
+		return err
+	}
 	type source struct {
 		link *ipLink
 		addr *ipAddr
@@ -218,6 +223,35 @@ func (f *family) makeLocal() {
 	}
 }
 
+// named returns the error of an entry that is no interface, or of an address of one without a family, of the first list
+// of a text. ip prints {} for what a filter excluded.
+func named(data []byte, links []ipLink) error {
+	odd := func(l ipLink) bool {
+		return l.Name == "" || slices.ContainsFunc(l.Addrs, func(a ipAddr) bool { return a.Family == "" })
+	}
+	if !slices.ContainsFunc(links, odd) {
+		return nil
+	}
+	var all []map[string]json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&all); err != nil {
+		return badJSON(err, len(data))
+	}
+	for i, fields := range all {
+		var addrs []map[string]json.RawMessage
+		if text := fields["addr_info"]; text != nil {
+			if err := json.Unmarshal(text, &addrs); err != nil {
+				return badJSON(err, len(data))
+			}
+		}
+		if len(fields) > 0 && links[i].Name == "" || slices.ContainsFunc(addrs, func(a map[string]json.RawMessage) bool {
+			return len(a) > 0 && a["family"] == nil
+		}) {
+			return fmt.Errorf("entry %d has something that is neither an interface nor an address of one", i+1)
+		}
+	}
+	return nil
+}
+
 // readLinks reads ip-link.json. The interfaces are also in ip-addr.json, which may be missing.
 func (n *Network) readLinks(data []byte) error {
 	links, err := decode[ipLink](data)
@@ -226,6 +260,9 @@ func (n *Network) readLinks(data []byte) error {
 	}
 	if !slices.ContainsFunc(links, func(l ipLink) bool { return l.Name != "" }) {
 		return errors.New("it has no interface, although every node has lo")
+	}
+	if err := named(data, links); err != nil {
+		return err
 	}
 	n.setLinks(links)
 	n.readTunnels(data)

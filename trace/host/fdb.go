@@ -78,8 +78,13 @@ func (n *Network) readFDB(data []byte) error {
 	}
 	all := map[string][]Forwarding{}
 	at, fixed, own, set := map[string][]learned{}, map[string][]learned{}, map[string][]learned{}, map[string][]learned{}
+	strange := 0
 	for i := range list {
 		x := &list[i]
+		if x.Dev == "" && x.MAC == "" && x.Dst == "" && x.Group == 0 {
+			strange = i + 1
+			continue
+		}
 		if x.Dev == "" || x.MAC == "" {
 			continue // an entry of a next-hop group, or of IP addresses
 		}
@@ -112,6 +117,9 @@ func (n *Network) readFDB(data []byte) error {
 		return errors.New("it has no entry")
 	}
 	n.fdb, n.learned, n.fixed, n.set, n.bridgeOwn = all, at, fixed, set, own
+	if strange > 0 {
+		return &incomplete{fmt.Sprintf("entry %d has neither a MAC nor an address", strange)}
+	}
 	return nil
 }
 

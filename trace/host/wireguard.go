@@ -32,16 +32,19 @@ type WireGuardPeer struct {
 	Received, Sent string
 }
 
-// readWireGuard reads wireguard.txt. Lines that are not known are left out: newer ones have more.
+// readWireGuard reads wireguard.txt. Of a line that is not known, as newer versions may have them, the error says so.
 func (n *Network) readWireGuard(data []byte) error {
 	all := map[string]*WireGuard{}
 	var dev *WireGuard
 	var peer *WireGuardPeer
+	odd := ""
 	for line := range strings.Lines(string(data)) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
 		var err error
 		switch {
+		case strings.TrimSpace(line) == "":
 		case !ok:
+			odd = line
 		case key == "interface":
 			dev, peer = &WireGuard{}, nil
 			all[strings.Clone(value)] = dev
@@ -55,6 +58,9 @@ func (n *Network) readWireGuard(data []byte) error {
 		default:
 			err = peer.set(key, value)
 		}
+		if errors.Is(err, errUnknownKey) {
+			odd, err = line, nil
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
@@ -63,6 +69,9 @@ func (n *Network) readWireGuard(data []byte) error {
 		return errors.New("it has no interface")
 	}
 	n.wireguards = all
+	if odd != "" {
+		return &incomplete{fmt.Sprintf("it has the line %.60q, which is not known", strings.TrimSpace(odd))}
+	}
 	return nil
 }
 
@@ -70,6 +79,9 @@ func (w *WireGuard) set(key, value string) error {
 	switch key {
 	case "public key":
 		w.PublicKey = strings.Clone(value)
+		return nil
+	case "private key":
+		return nil
 	case "listening port":
 		port, err := strconv.ParseUint(value, 10, 16)
 		w.Port = uint16(port)
@@ -79,8 +91,11 @@ func (w *WireGuard) set(key, value string) error {
 		w.Mark = uint32(mark)
 		return err
 	}
-	return nil
+	return errUnknownKey
 }
+
+// errUnknownKey is of a line of an interface or a peer that this program does not know.
+var errUnknownKey = errors.New("it is not known")
 
 func (p *WireGuardPeer) set(key, value string) (err error) {
 	switch key {
@@ -104,6 +119,9 @@ func (p *WireGuardPeer) set(key, value string) (err error) {
 	case "transfer":
 		received, sent, _ := strings.Cut(value, " received, ")
 		p.Received, p.Sent = strings.Clone(received), strings.Clone(strings.TrimSuffix(sent, " sent"))
+	case "persistent keepalive":
+	default:
+		err = errUnknownKey
 	}
 	return err
 }

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
+	"github.com/svcproxy/kubectl-svcproxy/trace/pasted"
 )
 
 // builder makes a table of a segment.
@@ -21,6 +23,7 @@ type builder struct {
 	last   *target         // the chain of the last rule
 	order  bool            // chains had their rules in the order of their declaration so far
 	gap    string          // why lines are missing behind the last rule; "" for none
+	alien  string          // a line that is not understood: nothing is claimed of the table; "" for none
 	doubts []doubt
 }
 
@@ -40,10 +43,11 @@ func (r *divider) build(s *segment) (*netfilter.Table, error) {
 	b := &builder{parser: p, number: map[*target]int{}, order: true}
 	b.declare(s)
 	for i := range s.items {
-		if s.items[i].kind == '.' && i+1 < len(s.items) && s.items[i+1].kind == ':' {
+		x := &s.items[i]
+		if x.kind == '.' && isElided(x.text) && i+1 < len(s.items) && s.items[i+1].kind == ':' {
 			continue // chains were left out, which the rules name
 		}
-		if err := b.item(&s.items[i], s.list); err != nil {
+		if err := b.item(x, s.list); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +69,9 @@ func (r *divider) build(s *segment) (*netfilter.Table, error) {
 			}
 		}
 	}
-	if s.list || t.Holes != "" {
+	if b.alien != "" {
+		unread(t, b.alien)
+	} else if s.list || t.Holes != "" {
 		addBases(t, "the text does not have this chain of table "+t.Name)
 	}
 	p.table = nil
@@ -89,6 +95,8 @@ func (b *builder) declare(s *segment) {
 		if h, ok := hookNames[name]; ok {
 			if c.Base = baseOf(b.backend, b.table.Name, h); c.Base != nil {
 				c.Unread = why + ": its policy is not known"
+			} else {
+				b.strange(&s.items[i])
 			}
 		}
 		b.table.Holes, b.order = why, false
@@ -120,7 +128,7 @@ func (b *builder) declared(x *item) {
 		return
 	}
 	if err := b.chain(text); err != nil {
-		b.table.Holes = fmt.Sprintf("line %d: %q declares no chain", x.line, excerpt(x.text))
+		b.strange(x)
 		return
 	}
 	b.number[b.chains[name]] = len(b.table.Chains) - 1
@@ -136,11 +144,11 @@ func chainOf(text string) string {
 func (b *builder) item(x *item, list bool) error {
 	switch x.kind {
 	case '.':
-		b.missing(fmt.Sprintf("line %d is not a rule, and rules may be missing there: %s", x.line, excerpt(x.text)), x.text)
+		b.notARule(x.line, x.text)
 	case 'A':
 		to := b.chains[chainOf(x.text)]
 		if to == nil {
-			b.missing(fmt.Sprintf("line %d names no chain: %s", x.line, excerpt(x.text)), x.text)
+			b.strange(x)
 			return nil
 		}
 		return b.ruleOf(to, x, list)
@@ -178,11 +186,36 @@ func (b *builder) ruleOf(to *target, x *item, list bool) error {
 			b.table.Holes = fmt.Sprintf("line %d: -j %s leads to no chain of the table", x.line, excerpt(r.Target))
 		}
 	}
-	for _, junk := range left {
-		b.missing(fmt.Sprintf("line %d is followed by a line that is not understood: %s", x.line, excerpt(junk)), junk)
-		break
+	for i, junk := range left {
+		b.notARule(x.line+i+1, junk)
 	}
 	return nil
+}
+
+// notARule notes a line that is neither a rule nor a part of one: where somebody says that lines were left out, these
+// may be missing there.
+func (b *builder) notARule(line int, text string) {
+	if isElided(text) {
+		b.missing(fmt.Sprintf("line %d is not a rule, and rules may be missing there: %s", line, excerpt(text)), text)
+		return
+	}
+	b.strange(&item{line: line, text: text})
+}
+
+// isElided tells whether a line stands for lines that were left out. One that begins with an option is a command of
+// iptables-restore, whatever its words.
+func isElided(text string) bool {
+	word := strings.TrimLeft(text, "-")
+	option := len(word) < len(text) && word != "" && unicode.IsLetter(rune(word[0]))
+	return pasted.Elided(text) && !option
+}
+
+// strange notes a line that is not understood: iptables-restore would refuse it, or change any chain of the table by it
+// (-I, -D, -F).
+func (b *builder) strange(x *item) {
+	if b.alien == "" {
+		b.alien = fmt.Sprintf("line %d of table %s is not understood: %s", x.line, b.table.Name, excerpt(x.text))
+	}
 }
 
 // mayGoOn tells whether a rule that a text ends with may be the beginning of a longer one: all but a jump to a chain.

@@ -381,13 +381,23 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 	}
 	opts, _ := s.options(i+2, nil, true)
 	made, ok := spec(s, opts)
-	if !ok {
+	if !ok || slices.ContainsFunc(opts, func(o option) bool { return strayIn(name, &o) }) {
 		return nil, false
 	}
 	if _, isNAT := made.(*op.DNAT); !isNAT { // there are many of those, and hardly two equal ones
 		s.shared[key] = made
 	}
 	return made, true
+}
+
+// strayIn tells whether what stands behind a target is none of its options: iptables does not take it.
+func strayIn(target string, o *option) bool {
+	most := 1
+	if target == "SET" {
+		most = 2 // the set, and what of the packet is its element
+	}
+	return strings.HasPrefix(o.name, "stray ") || len(o.args) > most ||
+		target == "ACCEPT" || target == "DROP" || target == "RETURN"
 }
 
 // jump returns the op that jumps to a chain: all rules of a table share one.

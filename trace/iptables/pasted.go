@@ -63,6 +63,11 @@ func Read(data []byte, family netfilter.Family, backend netfilter.Backend) (*Dum
 		}
 		d.Tables, d.Listed = append(d.Tables, t), d.Listed || r.segments[i].list
 	}
+	if r.stray != "" {
+		for _, t := range d.Tables {
+			unread(t, r.stray)
+		}
+	}
 	if n := len(r.segments); n > 0 && r.segments[n-1].cut != "" && d.Excerpt == "" {
 		d.Excerpt = r.segments[n-1].cut // what comes behind it is missing as well
 	}
@@ -189,6 +194,7 @@ type divider struct {
 	skipped bool   // by headers or commands what follows is of the other family, or picked out by a filter
 	listing bool   // there is output of iptables -L
 	excerpt string // why more tables may have been there; "" where nothing says so
+	stray   string // a line outside of any table that may change each of them; "" for none
 }
 
 func (r *divider) all(text string) {
@@ -216,6 +222,19 @@ func isTool(word string) bool {
 	return ok && slices.Contains([]string{"", "-save", "-nft", "-legacy", "-nft-save", "-legacy-save"}, rest)
 }
 
+// changing are the options of iptables by which a command changes rules, which nothing says came before the dump.
+var changing = []string{
+	"-A", "-D", "-E", "-F", "-I", "-N", "-P", "-R", "-X", "--append", "--delete", "--delete-chain", "--flush", "--insert",
+	"--new-chain", "--policy", "--rename-chain", "--replace",
+}
+
+// isCommand tells whether a line begins with a command of iptables-restore. Those of one letter are upper case, as no
+// option of a rule is.
+func isCommand(text string) bool {
+	word, _, _ := strings.Cut(text, " ")
+	return slices.Contains(changing, word) || len(word) == 2 && word[0] == '-' && word[1] >= 'A' && word[1] <= 'Z'
+}
+
 const noCommit = "table %s has no COMMIT"
 
 // read reads a line.
@@ -225,6 +244,9 @@ func (r *divider) read(text string) {
 		r.end(noCommit)
 		r.begin(text[1:], false)
 	case text == "COMMIT":
+		if r.open == nil {
+			r.outside()
+		}
 		r.end("")
 	case text[0] == ':', strings.HasPrefix(text, "-N "), strings.HasPrefix(text, "-P "):
 		r.item(':', text)
@@ -278,12 +300,20 @@ func (r *divider) item(kind byte, text string) {
 			table = r.listed()
 		}
 		if table == "" {
-			r.excerpt = fmt.Sprintf("line %d is outside of any table", r.at+1)
+			r.outside()
 			return
 		}
 		r.begin(table, true)
 	}
 	r.open.items = append(r.open.items, item{kind: kind, line: r.at + 1, text: text})
+}
+
+// outside notes that a line is outside of any table, and should be in one.
+func (r *divider) outside() {
+	if !r.skipped {
+		r.excerpt = fmt.Sprintf("line %d is outside of any table: %s", r.at+1, excerpt(r.lines[r.at]))
+		r.stray = r.excerpt
+	}
 }
 
 // beginsList tells whether a policy is the first one of another table than that in progress.
@@ -373,6 +403,9 @@ func (r *divider) remark(text string) {
 	if c, ok := pasted.CommandOf(text, isTool); ok && !strings.HasPrefix(text, "# Warning") {
 		r.end(noCommit)
 		r.command = c
+		if slices.ContainsFunc(c.Args, func(a string) bool { return slices.Contains(changing, a) }) {
+			r.stray = fmt.Sprintf("line %d is a command that changes rules: %s", r.at+1, excerpt(text))
+		}
 		r.belongs(strings.HasPrefix(c.Tool, "ip6") != (r.family == netfilter.IPv6))
 		switch {
 		case strings.Contains(c.Tool, "-nft"):
@@ -390,13 +423,16 @@ func (r *divider) remark(text string) {
 		r.listing = true
 	}
 	if r.open == nil {
+		if text[0] == '-' || text[0] == '[' || text[0] == '*' { // a part of a table, or what changes one
+			r.outside()
+		}
 		return
 	}
 	if r.open.list && pasted.Prompt(text) {
 		r.end("")
 		return
 	}
-	if n := len(r.open.items); !pasted.Elided(text) && n > 0 && r.open.items[n-1].kind == 'A' && r.lines[r.at-1] != "" {
+	if n := len(r.open.items); !isElided(text) && !isCommand(text) && n > 0 && r.open.items[n-1].kind == 'A' && r.lines[r.at-1] != "" {
 		const most = 6
 		if last := &r.open.items[n-1]; len(last.more) < most {
 			last.more = append(last.more, text)

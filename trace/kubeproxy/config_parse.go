@@ -235,7 +235,7 @@ func ParseConfigz(data []byte) (Config, error) {
 		return Config{}, err
 	}
 	var all map[string]any
-	if err := yaml.Unmarshal(data, &all); err != nil {
+	if err := json.Unmarshal(data, &all); err != nil {
 		return Config{}, fmt.Errorf("it is not a JSON object: %w", err)
 	}
 	inner, ok := all[configGroup]

@@ -59,7 +59,10 @@ func IPTables(family, table string) bool {
 func base(t *syntax.Table, c *syntax.Chain) (*netfilter.Base, error) {
 	hook, ok := hookNames[t.Family][c.Hook]
 	if !ok {
-		return nil, nil // a chain at another hook is not an error
+		if c.Hook == "" {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("chain %s %s %s is attached to %q, which is not known", t.Family, t.Name, c.Name, c.Hook)
 	}
 	if c.Priority == nil {
 		return nil, fmt.Errorf("chain %s %s %s has no priority", t.Family, t.Name, c.Name)

@@ -108,6 +108,8 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 		switch {
 		case base != nil && !known:
 			chain.Unread = unreadDormant
+		case base != nil && from.Alien != "":
+			chain.Unread = from.Alien
 		case base != nil && from.RulesNotRead && !managed:
 			chain.Unread = unreadLeft
 		case c.NotRead:

@@ -81,7 +81,7 @@ func (r *reader) list() {
 	r.token()
 }
 
-// object reads one object. Those that are not needed, such as metainfo, are skipped.
+// object reads one object. Those that do nothing to a packet by themselves are skipped: a rule that names one says so.
 func (r *reader) object(kind []byte) {
 	switch string(kind) {
 	case "table":
@@ -96,8 +96,47 @@ func (r *reader) object(kind []byte) {
 		r.setObject("map")
 	case "flowtable":
 		r.flowtableObject()
-	default:
+	case "metainfo", "counter", "quota", "limit", "secmark", "synproxy", "tunnel", "ct helper", "ct timeout",
+		"ct expectation":
 		r.skip()
+	default:
+		r.alienObject(string(kind))
+	}
+}
+
+// alienObject notes in its table that there is an object of a kind that is not known.
+func (r *reader) alienObject(kind string) {
+	var name syntax.TableName
+	what := fmt.Sprintf("an object %q", kind)
+	r.members(func(member []byte) {
+		switch string(member) {
+		case "family":
+			name.Family = r.name(kind + ".family")
+		case "table":
+			name.Name = r.name(kind + ".table")
+		default:
+			r.skip()
+		}
+	})
+	if r.err == nil && name.Name == "" {
+		r.fail(fmt.Errorf("it has %s, which is not known", what))
+	}
+	r.note(name, what)
+}
+
+// alien skips a member of an object that is not known. It returns what the object's table has by it.
+func (r *reader) alien(kind string, member []byte) string {
+	what := fmt.Sprintf("a %s with %q", kind, member)
+	r.skip()
+	return what
+}
+
+// note notes in a table what is not known of it.
+func (r *reader) note(name syntax.TableName, what string) {
+	if what != "" && r.err == nil && syntax.IsRead(name.Family) {
+		if t := r.ruleset.Table(name); t.Alien == "" {
+			t.Alien = "it has " + what + ", which is not known"
+		}
 	}
 }
 
@@ -115,6 +154,7 @@ func (r *reader) tableObject() {
 	}
 	var name syntax.TableName
 	var flags []string
+	var alien string
 	r.members(func(member []byte) {
 		switch string(member) {
 		case "family":
@@ -123,10 +163,13 @@ func (r *reader) tableObject() {
 			name.Name = r.name("table.name")
 		case "flags":
 			flags = r.names("table.flags", "the flags of a table")
-		default:
+		case "handle", "comment":
 			r.skip()
+		default:
+			alien = r.alien("table", member)
 		}
 	})
+	r.note(name, alien)
 	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Declared, t.Flags = true, flags
@@ -158,6 +201,7 @@ func (r *reader) chainObject() {
 	}
 	var name syntax.TableName
 	c := &syntax.Chain{}
+	var alien string
 	r.members(func(member []byte) {
 		switch string(member) {
 		case "family":
@@ -179,10 +223,13 @@ func (r *reader) chainObject() {
 			}
 		case "dev":
 			c.Devices = r.names("chain.dev", "the devices of a chain")
-		default:
+		case "handle", "comment":
 			r.skip()
+		default:
+			alien = r.alien("chain", member)
 		}
 	})
+	r.note(name, alien)
 	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Chains = append(t.Chains, c)
@@ -212,7 +259,7 @@ func (r *reader) ruleObject() {
 		return
 	}
 	start := r.start()
-	var family, table, chain string
+	var family, table, chain, alien string
 	r.members(func(member []byte) {
 		switch string(member) {
 		case "family":
@@ -221,10 +268,13 @@ func (r *reader) ruleObject() {
 			table = r.name("rule.table")
 		case "chain":
 			chain = r.name("rule.chain")
-		default:
+		case "handle", "comment", "expr", "index":
 			r.skip()
+		default:
+			alien = r.alien("rule", member)
 		}
 	})
+	r.note(syntax.TableName{Family: family, Name: table}, alien)
 	if r.err != nil || !syntax.IsRead(family) {
 		return
 	}
@@ -242,6 +292,7 @@ func (r *reader) flowtableObject() {
 	}
 	var name syntax.TableName
 	f := &syntax.Flowtable{}
+	var alien string
 	r.members(func(member []byte) {
 		switch string(member) {
 		case "family":
@@ -252,10 +303,13 @@ func (r *reader) flowtableObject() {
 			f.Name = r.name("flowtable.name")
 		case "dev":
 			f.Devices = r.names("flowtable.dev", "the devices of a flowtable")
-		default:
+		case "handle", "hook", "prio", "flags":
 			r.skip()
+		default:
+			alien = r.alien("flowtable", member)
 		}
 	})
+	r.note(name, alien)
 	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Flowtables = append(t.Flowtables, f)
@@ -269,6 +323,7 @@ func (r *reader) setObject(kind string) {
 	}
 	var name syntax.TableName
 	s := &syntax.Set{}
+	var alien string
 	r.members(func(member []byte) {
 		switch string(member) {
 		case "family":
@@ -299,10 +354,13 @@ func (r *reader) setObject(kind string) {
 			}
 		case "stmt":
 			s.Statements = r.statementsOf()
-		default:
+		case "handle", "comment", "policy", "gc-interval", "auto-merge":
 			r.skip()
+		default:
+			alien = r.alien(kind, member)
 		}
 	})
+	r.note(name, alien)
 	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
 		t.Sets = append(t.Sets, s)

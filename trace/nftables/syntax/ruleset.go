@@ -52,6 +52,8 @@ type Table struct {
 	Sets []*Set
 	// Flowtables are those that the listing has: the kernel's messages are not asked for them.
 	Flowtables []*Flowtable
+	// Alien says what the listing has of the table that no reader knows: nothing is claimed of its chains. "" for nothing.
+	Alien string
 	// RulesNotRead tells that the rules and the elements of sets were left out on purpose.
 	RulesNotRead bool
 

@@ -37,6 +37,7 @@ type cursor struct {
 	data  []byte
 	err   error
 	depth int
+	odd   bool              // the object in progress has a member that is not known
 	words map[string]string // those that were read before, so that the same word is one string
 }
 
@@ -47,7 +48,7 @@ func newCursor(data []byte) *cursor {
 // reset begins with another text.
 func (c *cursor) reset(data []byte) {
 	c.dec.Reset(bytes.NewBuffer(data), options...)
-	c.data, c.err, c.depth = data, nil, 0
+	c.data, c.err, c.depth, c.odd = data, nil, 0, false
 }
 
 func (c *cursor) fail(err error) {
@@ -75,6 +76,12 @@ func (c *cursor) token() jsontext.Kind {
 		return 0
 	}
 	return t.Kind()
+}
+
+// unknown skips the value of a member that is not known: the object that it is of is not understood by that.
+func (c *cursor) unknown() {
+	c.odd = true
+	c.skip()
 }
 
 func (c *cursor) skip() {

@@ -103,6 +103,8 @@ func (c *cursor) object(known func(name []byte) bool) *syntax.Opaque {
 		return &syntax.Opaque{Text: canonical(c.since(start))}
 	}
 	c.depth++
+	around := c.odd
+	c.odd = false
 	members, understood, name := 0, false, ""
 	c.members(func(key []byte) {
 		members++
@@ -114,7 +116,9 @@ func (c *cursor) object(known func(name []byte) bool) *syntax.Opaque {
 		understood = known(key)
 	})
 	c.depth--
-	if understood && members == 1 || c.err != nil {
+	odd := c.odd
+	c.odd = around
+	if understood && members == 1 && !odd || c.err != nil {
 		return nil
 	}
 	if members != 1 {
@@ -139,7 +143,7 @@ func (c *cursor) payload() syntax.Expr {
 		case "len":
 			raw.Len, _ = c.number()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	switch {
@@ -160,7 +164,7 @@ func (c *cursor) keyed(other string) (key, more string) {
 		case other:
 			more = c.word()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	return key, more
@@ -202,7 +206,7 @@ func header(kind string) func(c *cursor) syntax.Expr {
 			case "field":
 				h.Field = c.word()
 			default:
-				c.skip()
+				c.unknown()
 			}
 		})
 		return h
@@ -218,7 +222,7 @@ func (c *cursor) fib() syntax.Expr {
 		case "flags":
 			f.Flags = c.wordList()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if len(f.Flags) == 0 {
@@ -252,7 +256,7 @@ func (c *cursor) numgen() syntax.Expr {
 		case "offset":
 			n.Offset = c.offset(&ok)
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if !ok || !has {
@@ -287,7 +291,7 @@ func hash(kind string) func(c *cursor) syntax.Expr {
 			case "expr":
 				h.Expr = c.expr()
 			default:
-				c.skip()
+				c.unknown()
 			}
 		})
 		if !ok || !has {
@@ -332,7 +336,7 @@ func (c *cursor) lookup() (m syntax.Map) {
 		case "data":
 			m.Data = c.mapData()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	return m
@@ -401,7 +405,7 @@ func (c *cursor) prefix() syntax.Expr {
 		case "len":
 			p.Len, ok = c.number()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if !ok || p.Addr == nil {

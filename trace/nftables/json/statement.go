@@ -104,7 +104,7 @@ func (c *cursor) match() syntax.Statement {
 		case "right":
 			m.Right = c.expr()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if m.Left == nil || m.Right == nil {
@@ -139,7 +139,7 @@ func (c *cursor) reject() syntax.Statement {
 		case "expr":
 			r.Code = c.word()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	return r
@@ -154,7 +154,7 @@ func (c *cursor) queue() syntax.Statement {
 		case "flags":
 			q.Flags = c.wordList()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	return q
@@ -177,7 +177,7 @@ func nat(kind string) func(c *cursor) syntax.Statement {
 			case "type_flags":
 				n.TypeFlags = c.wordList()
 			default:
-				c.skip()
+				c.unknown()
 			}
 		})
 		if !ok {
@@ -206,7 +206,7 @@ func (c *cursor) tproxy() syntax.Statement {
 		case "port":
 			t.Port = c.given(&ok)
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if !ok {
@@ -224,7 +224,7 @@ func (c *cursor) mangle() syntax.Statement {
 		case "value":
 			m.Value = c.expr()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if m.Key == nil || m.Value == nil {
@@ -250,7 +250,7 @@ func update(kind string) func(c *cursor) syntax.Statement {
 			case "stmt":
 				c.elements(func() { u.Statements = append(u.Statements, c.statement()) })
 			default:
-				c.skip()
+				c.unknown()
 			}
 		})
 		if u.Set == "" {
@@ -292,10 +292,13 @@ func (c *cursor) counter() syntax.Statement {
 	}
 	var m syntax.Map
 	c.members(func(name []byte) {
-		if string(name) == "map" {
+		switch string(name) {
+		case "map":
 			m = c.lookup()
-		} else {
+		case "packets", "bytes":
 			c.skip()
+		default:
+			c.unknown()
 		}
 	})
 	if m.Key == nil {
@@ -315,7 +318,7 @@ func (c *cursor) dup() syntax.Statement {
 		case "dev":
 			d.Dev = c.given(&ok)
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if !ok || d.Addr == nil {
@@ -350,7 +353,7 @@ func (c *cursor) limit() syntax.Statement {
 		case "inv":
 			l.Inverted = c.truth()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if !ok {
@@ -379,8 +382,10 @@ func (c *cursor) quota() syntax.Statement {
 			q.Unit = c.word()
 		case "inv":
 			q.Inverted = c.truth()
-		default:
+		case "used", "used_unit":
 			c.skip()
+		default:
+			c.unknown()
 		}
 	})
 	if !ok {
@@ -399,7 +404,7 @@ func (c *cursor) ctCount() syntax.Statement {
 		case "inv":
 			n.Inverted = c.truth()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	if !ok {
@@ -418,8 +423,10 @@ func (c *cursor) log() syntax.Statement {
 			l.Group, l.Grouped = c.number()
 		case "level":
 			l.Level = c.word()
-		default:
+		case "snaplen", "queue-threshold", "flags":
 			c.skip()
+		default:
+			c.unknown()
 		}
 	})
 	return l
@@ -434,7 +441,7 @@ func (c *cursor) flow() syntax.Statement {
 		case "flowtable":
 			f.Flowtable = c.word()
 		default:
-			c.skip()
+			c.unknown()
 		}
 	})
 	return f

@@ -118,17 +118,17 @@ func (p *pathCase) comesBack(first *outcome) (same bool, asked netfilter.Step, k
 		return false, asked, true
 	}
 	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
-	got := p.outcomesOf(p.want.Frontend, &res)
-	// What is dropped or rejected on its path to the endpoint is sent to no other one: that is a finding of its own.
-	all := 0.0
-	for _, o := range got.translated() {
-		all += o.share
-	}
-	if s, _ := got.share(first.to); s == 0 || s < all-certainty {
-		if got.uncertain {
-			p.doubt(&res, &got)
+	same, known = p.sampled(&res, func(got *outcomes) bool {
+		// What is dropped or rejected on its path to the endpoint is sent to no other one: that is a finding of its own.
+		all := 0.0
+		for _, o := range got.translated() {
+			all += o.share
 		}
-		return false, asked, !got.uncertain
+		s, _ := got.share(first.to)
+		return s > 0 && s >= all-certainty
+	})
+	if !same {
+		return false, asked, known
 	}
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Asked.Name != "" {

@@ -217,12 +217,19 @@ func withoutQuiet(paths []judged) []judged {
 		from, code, what string
 	}
 	doubted := map[doubt]bool{}
-	// stands tells whether paths that are shown tell what is not known of one from such an origin, and notes it.
+	judgedFrom := map[doubt]bool{} // with the frontend and the origin alone
+	// stands tells whether paths that are shown tell what is not known of one, and notes it: those from the same origin,
+	// which would be taken for it, or of the same frontend where none is from there.
 	stands := func(p *judged) bool {
 		all := true
 		for _, f := range p.Findings {
-			d := doubt{p.Frontend, p.Origin.Kind, f.Code, f.Subject}
-			all, doubted[d] = all && doubted[d], true
+			of, from := doubt{p.Frontend, "", f.Code, f.Subject}, doubt{p.Frontend, p.Origin.Kind, f.Code, f.Subject}
+			if judgedFrom[doubt{frontend: p.Frontend, from: p.Origin.Kind}] {
+				all = all && doubted[from]
+			} else {
+				all = all && doubted[of]
+			}
+			doubted[of], doubted[from] = true, true
 		}
 		return all
 	}
@@ -230,6 +237,7 @@ func withoutQuiet(paths []judged) []judged {
 	for i := range paths {
 		if p := &paths[i]; !p.quiet {
 			show(p)
+			judgedFrom[doubt{frontend: p.Frontend, from: p.Origin.Kind}] = true
 			if p.Verdict == report.Unknown {
 				stands(p)
 			}

@@ -110,16 +110,15 @@ func (p *pathCase) hairpin() []issue {
 		self := want.Origin
 		self.Address, self.Pod = e.Address.Addr(), ""
 		res := p.walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
-		got := p.outcomesOf(want.Frontend, &res)
-		for _, o := range got.list {
-			switch {
-			case o.action != unknownAction &&
-				(o.to != e.Address || o.action != string(expect.DNAT) || o.masq || o.inside):
-			case o.certain:
-				missing = append(missing, e.Address.String())
-			default:
-				p.doubt(&res, &got)
-			}
+		if len(res.Uncertain) > 0 { // its cases are told by all branches
+			res = p.walk(start(want.Frontend, self), netfilter.Options{})
+		}
+		if translated, known := p.sampled(&res, func(got *outcomes) bool {
+			return !slices.ContainsFunc(got.list, func(o outcome) bool {
+				return o.to == e.Address && o.action == string(expect.DNAT) && o.certain && !o.masq && !o.inside
+			})
+		}); known && !translated {
+			missing = append(missing, e.Address.String())
 		}
 	}
 	if len(missing) == 0 {

@@ -102,7 +102,7 @@ type pathCase struct {
 	room    []netfilter.Outcome // for keep
 	// unsettled: something may stop packets (stoppedEnds).
 	unsettled bool
-	// doubts are what decides about further packets that the path is judged by, and cannot be evaluated (doubt).
+	// doubts are what decides about further packets that the path is judged by, and cannot be evaluated (sampled).
 	doubts  []netfilter.Uncertain
 	settled bool // a detector has recognised who else answers
 	several several

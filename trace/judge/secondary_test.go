@@ -32,7 +32,8 @@ func TestWhatOnlyASecondSampleMeetsIsUnknown(t *testing.T) {
 			w.first(v4, "nat", "KUBE-FW-DQMF54LKPAANC7RZ", "-s 192.0.2.255/32 "+does)
 		}, "shop/lb-ranges LoadBalancerIP from external"},
 		{"a client that comes back", "iptables", func(w *capturedNode, does string) {
-			w.replace(v4, "-j KUBE-SEP-7AFPUWGPVHEYFVOP", does, "-A KUBE-SVC-2P5UX4GDSMXEBYXA", "--rcheck")
+			w.first(v4, "nat", "KUBE-SVC-2P5UX4GDSMXEBYXA", "-m recent --rcheck --seconds 600 --reap "+
+				"--name KUBE-SEP-7AFPUWGPVHEYFVOP --mask 255.255.255.255 --rsource "+does)
 		}, "shop/affinity ClusterIP from node"},
 	} {
 		for _, does := range []string{

@@ -29,18 +29,33 @@ const EvidenceUnreadable = "EvidenceUnreadable"
 
 var _ = register(kind{code: EvidenceUnreadable, severity: note, scope: onPath, by: unreadable})
 
-// doubt notes that a further packet, by which the path is judged besides its own, may not come to what it should: what
-// that depends on cannot be evaluated. It is the third result of a comparison, and makes the path Unknown.
-func (p *pathCase) doubt(res *netfilter.Result, got *outcomes) {
-	p.doubts = append(p.doubts, res.Uncertain...)
-	if len(res.Uncertain) > 0 {
-		return
+// sampled judges what becomes of a further packet, by which the path is judged besides its own. Where that depends on
+// what cannot be evaluated, right has to say the same in each case of it. Else known is false, the third result of a
+// comparison, which makes the path Unknown.
+func (p *pathCase) sampled(res *netfilter.Result, right func(got *outcomes) bool) (is, known bool) {
+	got := p.outcomesOf(p.want.Frontend, res)
+	if !got.uncertain {
+		return right(&got), true
 	}
+	cases := res.Cases()
+	for i, list := range cases {
+		of := p.outcomesOf(p.want.Frontend, &netfilter.Result{Outcomes: list})
+		if of.uncertain || i > 0 && right(&of) != is {
+			cases = nil
+			break
+		}
+		is = right(&of)
+	}
+	if cases != nil {
+		return is, true
+	}
+	p.doubts = append(p.doubts, res.Uncertain...)
 	for i := range got.list {
-		if o := &got.list[i]; !o.certain {
+		if o := &got.list[i]; !o.certain && len(res.Uncertain) == 0 {
 			p.doubts = append(p.doubts, netfilter.Uncertain{Where: o.where, What: o.where.String(), Why: o.why})
 		}
 	}
+	return false, false
 }
 
 // uncertain is what the path depends on, and could not be evaluated.

@@ -264,12 +264,21 @@ func (c *capture) breaks(base map[string]lawVerdict, o *lawObject) (broken map[s
 				}
 			}
 			v, all := got[key], form.may+1
+			if _, shown := got[key]; !shown && otherDoubted(got, key) {
+				continue // nothing is claimed of it
+			}
 			line := fmt.Sprintf("%s: %s (%s)", key, v, strings.Join(are, " "))
 			switch {
 			case v.wrong && wrong < all, !v.wrong && !v.unknown && right < all:
 				broken[form.form] = append(broken[form.form], line)
+			case v.unknown && right == all && slices.ContainsFunc(allowed[:all], func(list map[string]lawVerdict) bool {
+				return otherWrong(list, key)
+			}): // what is wrong with the path itself may be left out as a consequence
 			case v.unknown && right == all:
 				needless[form.form]++
+				if os.Getenv("SVCPROXY_LAW_NEEDLESS") != "" {
+					c.t.Logf("needless: %s %s: %s", form.form, o.what, line)
+				}
 			case v.unknown && !v.named && !base[key].unknown:
 				broken[form.form] = append(broken[form.form], line+", and the rule is not named")
 			}
@@ -278,8 +287,34 @@ func (c *capture) breaks(base map[string]lawVerdict, o *lawObject) (broken map[s
 	return broken, needless
 }
 
+// otherDoubted reports whether a path from another origin to the same frontend is not right, or not known to be.
+func otherDoubted(list map[string]lawVerdict, key string) bool {
+	frontend, _, _ := strings.Cut(key, " from ")
+	for other, v := range list {
+		if (v.wrong || v.unknown) && other != key && strings.HasPrefix(other, frontend+" from ") {
+			return true
+		}
+	}
+	return false
+}
+
+// otherWrong reports whether another path of a path's Service is wrong.
+func otherWrong(list map[string]lawVerdict, key string) bool {
+	service, _, _ := strings.Cut(key, " ")
+	for other, v := range list {
+		if v.wrong && other != key && strings.HasPrefix(other, service+" ") {
+			return true
+		}
+	}
+	return false
+}
+
 // lawBreakers are the objects known to break the law. What is taken out of the list must not break it again.
 const lawBreakers = "testdata/law-breakers.txt"
+
+// forNightly are captures that are left out where not all rules are judged: one has 11,000 paths, the others are much
+// like those that are left.
+var forNightly = []string{"scale-iptables", "iptables-legacy", "v1.30-iptables"}
 
 // TestWhatCannotBeReadIsUnknown is the law over rules of every kind; over all rules with SVCPROXY_LAW=all.
 func TestWhatCannotBeReadIsUnknown(t *testing.T) {
@@ -300,12 +335,15 @@ func TestWhatCannotBeReadIsUnknown(t *testing.T) {
 		if only := os.Getenv("SVCPROXY_LAW_ONLY"); only != "" && only != c.name {
 			continue
 		}
+		if !all && slices.Contains(forNightly, c.name) {
+			continue
+		}
 		base := c.verdicts("", nil)
 		seen, judged, spare := map[string]bool{}, 0, 0
 		for _, o := range c.objects() {
 			kind := particular.ReplaceAllString(o.what, "x")
-			large := len(c.files[o.file]) > 1<<20
-			if seen[kind] && (!all || large) || large && !all {
+			large := len(c.files[o.file]) > 1<<20 // of those that are alike one is judged
+			if seen[kind] && (!all || large) {
 				continue
 			}
 			seen[kind] = true

@@ -320,10 +320,12 @@ shard_oracle-old() {
 }
 
 # The walk against the kernel: a million packets through random rule sets; everything of kube-proxy's deleted from the
-# captured nodes, one at a time; judgements that take over what the one before has found; and in the virtual machine all captured rules in ipvs mode.
+# captured nodes, one at a time; each of their rules made unreadable; judgements that take over what the one before has
+# found; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 SVCPROXY_EVIDENCE=all \
 		go run ./hack/gotest -count=1 -timeout 20m -run '^(TestEveryDeletionIsFound|TestEvidence)$' ./trace/judge
+	SVCPROXY_LAW=all go run ./hack/gotest -count=1 -timeout 40m -run '^TestWhatCannotBeReadIsUnknown$' ./trace/judge
 	SVCPROXY_MEMORY_STEPS=2000 SVCPROXY_MEMORY_SEED="$(date +%s)" \
 		go run ./hack/gotest -count=1 -timeout 30m -run '^TestAJudgementWithMemoryIsAFreshOne$' ./trace/judge
 	SVCPROXY_ANSWER_CASES=5000 go test -count=1 -timeout 30m -v -run '^TestRandomConnectionsAgainstTheKernel$' \

@@ -192,7 +192,7 @@ func (b *builder) ruleOf(to *target, x *item, list bool) error {
 	return nil
 }
 
-// notARule notes a line that is neither a rule nor a part of one: where somebody says that lines were left out, these
+// notARule notes a line that is neither a rule nor a part of one: where someone says that lines were left out, these
 // may be missing there.
 func (b *builder) notARule(line int, text string) {
 	if isElided(text) {
@@ -202,7 +202,7 @@ func (b *builder) notARule(line int, text string) {
 	b.strange(&item{line: line, text: text})
 }
 
-// isElided tells whether a line stands for lines that were left out. One that begins with an option is a command of
+// isElided reports whether a line stands for lines that were left out. One that begins with an option is a command of
 // iptables-restore, whatever its words.
 func isElided(text string) bool {
 	word := strings.TrimLeft(text, "-")

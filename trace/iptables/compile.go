@@ -390,7 +390,7 @@ func (s *ruleSpec) targetOp(i int) (netfilter.Op, bool) {
 	return made, true
 }
 
-// strayIn tells whether what stands behind a target is none of its options: iptables does not take it.
+// strayIn reports whether a word after a target is not one of its options: iptables does not take it.
 func strayIn(target string, o *option) bool {
 	most := 1
 	if target == "SET" {

@@ -228,7 +228,7 @@ var changing = []string{
 	"--new-chain", "--policy", "--rename-chain", "--replace",
 }
 
-// isCommand tells whether a line begins with a command of iptables-restore. Those of one letter are upper case, as no
+// isCommand reports whether a line begins with a command of iptables-restore. Those of one letter are upper case, as no
 // option of a rule is.
 func isCommand(text string) bool {
 	word, _, _ := strings.Cut(text, " ")

@@ -24,8 +24,8 @@ type alien struct {
 	tolerated string
 }
 
-// behind puts lines behind those of a text; amid puts them behind its first line.
-func behind(text string) func(string) string {
+// atEnd puts lines after those of a text; amid puts them after its first line.
+func atEnd(text string) func(string) string {
 	return func(data string) string { return data + text + "\n" }
 }
 
@@ -73,20 +73,20 @@ const (
 
 var (
 	anyText = []alien{
-		{what: "a line at its end", put: behind("hello world")}, {what: "a line in it", put: amid("hello world")},
-		{what: "a word", put: behind("hello")},
+		{what: "a line at its end", put: atEnd("hello world")}, {what: "a line in it", put: amid("hello world")},
+		{what: "a word", put: atEnd("hello")},
 	}
 	anyList = []alien{
 		{what: "an element", put: element(`{"hello":"world"}`)},
 		{what: "a string as an element", put: element(`"hello"`)},
 		{what: "a list as an element", put: element(`[1]`)},
-		{what: "text after it", put: behind("hello world")},
-		{what: "another object after it", put: behind(`{"hello":"world"}`)},
+		{what: "text after it", put: atEnd("hello world")},
+		{what: "another object after it", put: atEnd(`{"hello":"world"}`)},
 		{what: "a field", put: field(`"hello":"world"`), tolerated: newerHave},
 	}
 	anyObject = []alien{
-		{what: "text after it", put: behind("hello world")},
-		{what: "another object after it", put: behind(`{"hello":"world"}`)},
+		{what: "text after it", put: atEnd("hello world")},
+		{what: "another object after it", put: atEnd(`{"hello":"world"}`)},
 		{what: "a field", put: field(`"hello":"world"`), tolerated: newerHave},
 	}
 )
@@ -151,7 +151,7 @@ func aliens(fixture, file string, data []byte) []alien {
 		}
 		proxy := `"family": "ip", "table": "kube-proxy"`
 		return []alien{
-			{what: "text after it", put: behind("hello")},
+			{what: "text after it", put: atEnd("hello")},
 			{what: "an object without a table", put: element(`{"hello":{"world":1}}`)},
 			{what: "an object of a table", put: element(`{"hello":{` + proxy + `,"name":"x"}}`)},
 			{what: "an element of a set by itself", put: element(`{"element":{` + proxy + `,"name":"cluster-ips","elem":["1.2.3.4"]}}`)},
@@ -185,12 +185,12 @@ func aliens(fixture, file string, data []byte) []alien {
 			snapshot.IPSetFile: {
 				{what: "an option of a set", put: rightAfter("create KUBE-LOOP-BACK hash:ip,port,ip", " hello 5")},
 				{what: "a type of a set", put: func(data string) string { return strings.Replace(data, " hash:", " hello:", 1) }},
-				{what: "an option of an entry", put: behind("add KUBE-CLUSTER-IP 10.96.0.1,tcp:443 hello")},
-				{what: "a command", put: behind("del KUBE-CLUSTER-IP 10.96.0.1,tcp:443")},
+				{what: "an option of an entry", put: atEnd("add KUBE-CLUSTER-IP 10.96.0.1,tcp:443 hello")},
+				{what: "a command", put: atEnd("del KUBE-CLUSTER-IP 10.96.0.1,tcp:443")},
 			},
 			snapshot.IPVSFile: {
-				{what: "an option of a server", put: behind("-A -t 192.0.2.1:80 -s rr --hello")},
-				{what: "a command", put: behind("-D -t 10.96.0.1:443")},
+				{what: "an option of a server", put: atEnd("-A -t 192.0.2.1:80 -s rr --hello")},
+				{what: "a command", put: atEnd("-D -t 10.96.0.1:443")},
 			},
 		}[file]...)
 	}

@@ -218,10 +218,10 @@ func withoutQuiet(paths []judged) []judged {
 	}
 	doubted := map[doubt]bool{}
 	judgedFrom := map[doubt]bool{} // with the frontend and the origin alone
-	// stands tells whether paths that are shown tell what is not known of one, and notes it: those from the same origin,
+	// stands reports whether paths that are shown say what is not known of one, and notes it: those from the same origin,
 	// which would be taken for it, or of the same frontend where none is from there.
 	stands := func(p *judged) bool {
-		all := true
+		all := len(p.Findings) > 0
 		for _, f := range p.Findings {
 			of, from := doubt{p.Frontend, "", f.Code, f.Subject}, doubt{p.Frontend, p.Origin.Kind, f.Code, f.Subject}
 			if judgedFrom[doubt{frontend: p.Frontend, from: p.Origin.Kind}] {

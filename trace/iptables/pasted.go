@@ -432,7 +432,8 @@ func (r *divider) remark(text string) {
 		r.end("")
 		return
 	}
-	if n := len(r.open.items); !isElided(text) && !isCommand(text) && n > 0 && r.open.items[n-1].kind == 'A' && r.lines[r.at-1] != "" {
+	n := len(r.open.items)
+	if n > 0 && r.open.items[n-1].kind == 'A' && r.lines[r.at-1] != "" && !isElided(text) && !isCommand(text) {
 		const most = 6
 		if last := &r.open.items[n-1]; len(last.more) < most {
 			last.more = append(last.more, text)

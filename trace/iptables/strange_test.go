@@ -9,13 +9,14 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 )
 
-// TestALineThatIsNotUnderstoodMakesItsTableUncertain: wherever it stands in its table, nothing is claimed of that table's
-// chains; of another table only where the line is outside of all.
+// TestALineThatIsNotUnderstoodMakesItsTableUncertain: wherever it stands in its table, nothing is claimed of that
+// table's chains; of another table only where the line is outside of all.
 func TestALineThatIsNotUnderstoodMakesItsTableUncertain(t *testing.T) {
 	lines := []string{
 		"*filter", ":INPUT ACCEPT [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":mine - [0:0]",
 		"-A FORWARD -p udp -j mine", "-A mine -j REJECT --reject-with icmp-port-unreachable", "COMMIT",
-		"*nat", ":PREROUTING ACCEPT [0:0]", ":INPUT ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":POSTROUTING ACCEPT [0:0]", "COMMIT",
+		"*nat", ":PREROUTING ACCEPT [0:0]", ":INPUT ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]", ":POSTROUTING ACCEPT [0:0]",
+		"COMMIT",
 	}
 	for _, strange := range []string{
 		"-I FORWARD 1 -j DROP", "[0:0] -I FORWARD -j DROP", "--append FORWARD -j DROP", "-F", "-X mine",

@@ -6,6 +6,7 @@ package judge
 // why. Skipped silently is a fault.
 
 import (
+	"bytes"
 	"maps"
 	"regexp"
 	"slices"
@@ -73,7 +74,8 @@ const (
 
 var (
 	anyText = []alien{
-		{what: "a line at its end", put: atEnd("hello world")}, {what: "a line in it", put: amid("hello world")},
+		{what: "a line at its end", put: atEnd("hello world")},
+		{what: "a line in it", put: amid("hello world")},
 		{what: "a word", put: atEnd("hello")},
 	}
 	anyList = []alien{
@@ -227,7 +229,7 @@ func TestNothingIsSkippedSilently(t *testing.T) {
 				tried[file] = true
 				o := &capturedNode{t, w.cluster, maps.Clone(w.files)}
 				o.files[file] = []byte(a.put(string(w.files[file])))
-				if string(o.files[file]) == string(w.files[file]) {
+				if bytes.Equal(o.files[file], w.files[file]) {
 					t.Errorf("%s %s: %s: it changes nothing", fixture, file, a.what)
 					continue
 				}

@@ -241,7 +241,9 @@ func (c *capture) verdicts(file string, data []byte) map[string]lawVerdict {
 
 // breaks says which verdicts of an object's breaks the law; needless counts those that are Unknown although whatever
 // stands there is right.
-func (c *capture) breaks(base map[string]lawVerdict, o *lawObject) (broken map[string][]string, needless map[string]int) {
+func (c *capture) breaks(
+	base map[string]lawVerdict, o *lawObject,
+) (broken map[string][]string, needless map[string]int) {
 	allowed := []map[string]lawVerdict{base}
 	for _, data := range o.others {
 		allowed = append(allowed, c.verdicts(o.file, data()))

@@ -48,6 +48,10 @@ func rows() [][2]string {
 		{"nodes in memory as rules at once", count(Answers)},
 		{"answers above " + Bytes(Held) + ", compressed, at once", count(Answers)},
 		{"time for judging a node", Judge.String()},
+		{"what judging a Service takes", count(ServiceWork) + " steps"},
+		{"what judging all Services takes", count(Work) + " steps"},
+		{"other Services at one address and port that a path is compared with", count(Claimants)},
+		{"labels and ports of pods that are compared for a namespace's selectors", count(Selecting)},
 		{"a request to a helper", Bytes(Request) + ", " + count(RequestValues) + " values"},
 		{"targets of `--live`; connections to each", count(ProbeTargets) + "; " + count(ProbeConnections)},
 	}

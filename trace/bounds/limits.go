@@ -67,6 +67,22 @@ const (
 	APIPage = 5000
 )
 
+// Limits of what is judged.
+const (
+	// ServiceWork is how much judging one Service may take, counted before anything of it is expanded: its paths (ports,
+	// addresses, clients), each as 20 and its endpoints. A Service with two ports, a cluster IP, a NodePort, an address of
+	// a load balancer and 5,000 endpoints is 100,000. 1,000,000 are some seconds.
+	ServiceWork = 500_000
+	// Work is how much all Services of a cluster may take. 10,000 Services with a NodePort and 20 endpoints each are
+	// 2,000,000.
+	Work = 3_000_000
+	// Selecting is how many labels and ports of pods are compared for the selectors of a namespace's Services, where
+	// these have named ports. 5,000 Services that select ten pods each take 250,000.
+	Selecting = 5_000_000
+	// Claimants is with how many other Services at its address and port a path is compared.
+	Claimants = 16
+)
+
 // Limits of archives and directories.
 const (
 	// Members is the most files, directories and other members of a snapshot: a node has 30.

@@ -3,21 +3,26 @@
 package expect
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // Answers returns every path that kube-proxy may have programmed for packets from o to f, where chance decides which:
 // an address has several entries in EndpointSlices with different conditions, or other Services claim the frontend's
 // address and port. Those of the frontend's own Service come first; one of another Service has that Service's frontend.
 // Of a path of which nothing depends on chance it is the one of [Node.Path]. Path.Unsure of an answer is what else it
-// depends on. Endpoints must not be changed.
-func (n *Node) Answers(f Frontend, o Origin) []Path {
+// depends on. Endpoints must not be changed. Of many other Services only those are asked that have the endpoint to; where
+// there are too many of these, the last answer is that it is not known.
+func (n *Node) Answers(f Frontend, o Origin, to netip.AddrPort) []Path {
 	if _, shared := n.otherClaim(&f); !shared {
 		return n.own(f, o)
 	}
-	named, nodePorts := n.claimants(&f)
+	named, nodePorts, left := n.claimants(&f, to)
 	var out []Path
 	add := func(fs ...Frontend) (all bool) {
 		all = len(fs) > 0
@@ -42,7 +47,12 @@ func (n *Node) Answers(f Frontend, o Origin) []Path {
 		add(nodePorts...)
 	}
 	slices.SortStableFunc(out, func(a, b Path) int { return foreign(&a, &f) - foreign(&b, &f) })
-	return distinct(n.mixed(out))
+	out = distinct(n.mixed(out))
+	if left {
+		out = append(out, Path{Frontend: f, Origin: o, Unsure: fmt.Sprintf(
+			"more than %d Services with the same endpoint claim %s port %d", bounds.Claimants, f.Address, f.Port)})
+	}
+	return out
 }
 
 // foreign is 1 for a path of another Service than a frontend's, else 0.

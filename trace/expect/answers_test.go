@@ -109,7 +109,7 @@ func TestEachAnswerOfDuplicatesIsAllowedAndNoOther(t *testing.T) {
 			}
 			in := testInputs(svc, c.slices...)
 			in.Config.Version = c.version
-			got := answersText(New(in).Answers(clusterFrontend, aPod))
+			got := answersText(New(in).Answers(clusterFrontend, aPod, netip.AddrPort{}))
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -124,7 +124,7 @@ func TestEntriesInTooManySlicesAreNotTried(t *testing.T) {
 	}
 	in := testInputs(testService(), list...)
 	in.Config.Version = "v1.37.1"
-	if got := New(in).Answers(clusterFrontend, aPod); len(got) != 1 || got[0].Unsure == "" {
+	if got := New(in).Answers(clusterFrontend, aPod, netip.AddrPort{}); len(got) != 1 || got[0].Unsure == "" {
 		t.Errorf("got %q", answersText(got))
 	}
 }
@@ -235,7 +235,7 @@ func TestEachServiceOfASharedFrontendMayAnswer(t *testing.T) {
 			in.Addresses = []netip.Addr{netip.MustParseAddr("192.168.0.11")}
 			f := clusterFrontend
 			f.Kind, f.Address, f.Port = c.kind, c.at, c.port
-			if got := answersText(New(in).Answers(f, outsider)); !slices.Equal(got, c.want) {
+			if got := answersText(New(in).Answers(f, outsider, netip.AddrPort{})); !slices.Equal(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

@@ -10,6 +10,9 @@ import (
 // maxOrderedSlices is up to how many EndpointSlices all orders are tried in.
 const maxOrderedSlices = 5
 
+// maxDuplicates is up to how many addresses with different entries that is done: there are as many lists as orders.
+const maxDuplicates = 100
+
 // allowedLists returns every list of endpoints that kube-proxy may have made of entries of which several have one
 // address: it goes through the EndpointSlices in any order (a map), and through each from its beginning
 // (pkg/proxy/endpointslicecache.go, endpointInfoByServicePort and addEndpoints). order are the entries sorted by
@@ -31,7 +34,7 @@ func (n *Node) allowedLists(eps []Endpoint, from, order []int, chosen []Endpoint
 			}
 		}
 	}
-	if len(in) > maxOrderedSlices {
+	if len(in) > maxOrderedSlices || len(groups) > maxDuplicates {
 		return nil
 	}
 	slices.Sort(in)

@@ -4,6 +4,7 @@ package expect
 
 import (
 	"net/netip"
+	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 
@@ -32,11 +33,18 @@ type Inputs struct {
 
 // Index is what the expectations of all nodes share. It is immutable and safe for concurrent use.
 type Index struct {
+	loads
+
 	slices map[types.NamespacedName][]*discoveryv1.EndpointSlice
 }
 
-// NewIndex indexes the EndpointSlices of a cluster by Service. They must not be changed afterwards.
-func NewIndex(all []*discoveryv1.EndpointSlice) *Index { return &Index{slices: indexSlices(all)} }
+// NewIndex indexes the EndpointSlices of a cluster by Service, and counts what judging each Service takes. They must not
+// be changed afterwards.
+func NewIndex(services []*corev1.Service, all []*discoveryv1.EndpointSlice) *Index {
+	out := &Index{slices: indexSlices(all)}
+	out.loads = loadsOf(services, out.slices)
+	return out
+}
 
 // Node is the expectation for one node. It is safe for concurrent use.
 type Node struct {
@@ -49,6 +57,7 @@ type Node struct {
 	services map[types.NamespacedName]*service
 	local    map[netip.Addr]bool // the node's own addresses
 	claims   claims
+	crowds   sync.Map // of *crowd, by claim
 
 	// By family.
 	detectors [2]detector
@@ -85,7 +94,7 @@ func New(in Inputs) *Node {
 		n.services[all[i].name] = &all[i]
 	}
 	if n.in.Index == nil {
-		n.in.Index = NewIndex(in.Slices)
+		n.in.Index = NewIndex(in.Services, in.Slices)
 	}
 	n.claims = n.claimsOf(in.Services)
 	return n
@@ -109,6 +118,9 @@ func (n *Node) Endpoints(name types.NamespacedName, port *corev1.ServicePort, fa
 				return p.all
 			}
 		}
+	}
+	if s != nil && s.beyond != "" {
+		return nil
 	}
 	return n.collect(name, port, indexOf(family), s == nil || s.reason != "").endpoints
 }

@@ -14,7 +14,7 @@ import (
 // serviceToServiceMap and newBaseServiceInfo (pkg/proxy/servicechangetracker.go, serviceport.go).
 func (n *Node) Frontends(svc *corev1.Service) []Frontend {
 	s := n.of(svc)
-	if s.reason != "" {
+	if s.reason != "" || s.beyond != "" {
 		return nil
 	}
 	out := make([]Frontend, 0, len(svc.Spec.Ports)*len(s.order))

@@ -73,6 +73,9 @@ func (n *Node) find(f *Frontend, p *Path) (*service, *familyService, *servicePor
 		return none(ReasonNotForKubeProxy, "there is no Service "+f.Service.String())
 	case s.reason != "":
 		return none(s.reason, s.why)
+	case s.beyond != "":
+		p.Unsure = "what Service " + f.Service.String() + " has there is not known: " + s.beyond
+		return none("", "")
 	}
 	fam := s.families[familyIndex(f.Address)]
 	if fam == nil {

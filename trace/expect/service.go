@@ -44,6 +44,7 @@ type service struct {
 	name types.NamespacedName
 
 	reason, why string // why kube-proxy ignores it
+	beyond      string // why nothing is expected of it: that would take too much
 	families    [2]*familyService
 	order       []int // of families, as in spec.ipFamilies
 	affinity    int32
@@ -84,6 +85,9 @@ func (n *Node) of(svc *corev1.Service) *service {
 func (n *Node) fill(s *service) {
 	svc := s.svc
 	if s.reason, s.why = n.features.ignored(svc); s.reason != "" {
+		return
+	}
+	if s.beyond = n.in.Index.beyond[s.name]; s.beyond != "" {
 		return
 	}
 	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {

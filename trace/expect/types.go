@@ -4,6 +4,8 @@ package expect
 
 import (
 	"net/netip"
+	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -122,4 +124,19 @@ type Path struct {
 	OneOf string
 
 	inRanges bool // take the source as within the source ranges, whatever its address
+}
+
+// EndpointsAt returns the endpoints with an address.
+func (p *Path) EndpointsAt(a netip.Addr) []Endpoint {
+	first := sort.Search(len(p.Endpoints), func(i int) bool { return p.Endpoints[i].Address.Addr().Compare(a) >= 0 })
+	last := first
+	for last < len(p.Endpoints) && p.Endpoints[last].Address.Addr() == a {
+		last++
+	}
+	return p.Endpoints[first:last]
+}
+
+// Uses returns whether an address and port is one of the endpoints.
+func (p *Path) Uses(a netip.AddrPort) bool {
+	return slices.ContainsFunc(p.EndpointsAt(a.Addr()), func(e Endpoint) bool { return e.Address == a })
 }

@@ -68,7 +68,7 @@ func (p *pathCase) chooseAnswer() {
 		return
 	}
 	f := p.want.Frontend
-	answers := p.exp.Answers(f, p.want.Origin)
+	answers := p.exp.Answers(f, p.want.Origin, p.got.leadsTo())
 	s := several{own: describe(&answers[0])}
 	for i := range answers {
 		if a := &answers[i]; a.Frontend.Service != f.Service {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -95,11 +96,11 @@ type staleTarget struct {
 
 // staleTo finds the stale connections to one frontend.
 func (n *node) staleTo(svc *corev1.Service, f *expect.Frontend) []issue {
-	serving := n.serving(svc, f)
+	serving := sync.OnceValue(func() map[netip.AddrPort]bool { return n.serving(svc, f) }) // most have no connection
 	var targets []*staleTarget
 	n.Connections.To(protocolNumber(f.Protocol), netip.AddrPortFrom(f.Address, f.Port), func(e *conntrack.Entry) {
 		to := netip.AddrPortFrom(e.Reply.Src, e.Reply.SrcPort)
-		if serving[to] || !misled(f, e) || n.over(e) {
+		if serving()[to] || !misled(f, e) || n.over(e) {
 			return
 		}
 		i := slices.IndexFunc(targets, func(w *staleTarget) bool { return w.to == to })

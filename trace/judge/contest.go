@@ -35,10 +35,11 @@ func (c *contest) service(svc *corev1.Service) {
 	wants := make([]expect.Path, len(c.nodes))
 	class := make([]byte, len(c.nodes))
 	var frontends []expect.Frontend
+	seen := map[expect.Frontend]bool{}
 	for _, w := range c.nodes {
 		for _, f := range w.exp.Frontends(svc) {
-			if !slices.Contains(frontends, f) {
-				frontends = append(frontends, f)
+			if !seen[f] {
+				frontends, seen[f] = append(frontends, f), true
 			}
 		}
 	}

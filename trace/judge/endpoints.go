@@ -69,7 +69,7 @@ var _ = register(kind{
 func staleEndpoints(want *expect.Path, got *outcomes) []issue {
 	var out []issue
 	for _, o := range got.translated() {
-		if !slices.ContainsFunc(want.Endpoints, func(e expect.Endpoint) bool { return e.Address == o.to }) {
+		if !want.Uses(o.to) {
 			out = append(out, issue{
 				code:      StaleEndpoint,
 				subject:   o.to.String(),

@@ -178,7 +178,7 @@ func newTour(c *Cluster, ends *Ends) *tour {
 	if v == nil || v.State == nil {
 		return nil
 	}
-	n, err := newNode(c, v.State)
+	n, err := newNode(c, v.State, nil)
 	if err != nil {
 		return nil
 	}

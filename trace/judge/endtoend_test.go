@@ -19,7 +19,7 @@ func tourOf(t *testing.T) *tour {
 	w := openCaptured(t, "iptables")
 	v := &Visited{Files: snapshot.NewNode("node1", w.files)}
 	v.State = loadCaptured(t, v.Files)
-	n, err := newNode(NewCluster(w.cluster), v.State)
+	n, err := newNode(NewCluster(w.cluster), v.State, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

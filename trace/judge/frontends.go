@@ -3,8 +3,6 @@
 package judge
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -13,11 +11,17 @@ import (
 // frontends returns the frontends that a Service has under any of the values that kube-proxy may have.
 func (n *node) frontends(svc *corev1.Service) []expect.Frontend {
 	out := n.exp.Frontends(svc)
-	own := len(out)
+	var seen map[expect.Frontend]bool
 	n.variations(func(w *node) {
+		if seen == nil {
+			seen = make(map[expect.Frontend]bool, len(out))
+			for _, f := range out {
+				seen[f] = true
+			}
+		}
 		for _, f := range w.exp.Frontends(svc) {
-			if !slices.Contains(out[:own], f) && !slices.Contains(out[own:], f) {
-				out = append(out, f)
+			if !seen[f] {
+				out, seen[f] = append(out, f), true
 			}
 		}
 	})

@@ -292,7 +292,7 @@ func (n *node) unownedAddresses() []issue {
 	}
 	var out []issue
 	for _, a := range n.net.AddressesOn(kubeproxy.IPVSDevice) {
-		if due[a] || a.IsLinkLocalUnicast() {
+		if due[a] || n.exp.ClaimsAddress(a) || a.IsLinkLocalUnicast() {
 			continue
 		}
 		is := issue{

@@ -51,6 +51,8 @@ type Request struct {
 	// Others returns the files of another Node, or of a pod of the node, [PeerFiles] at least; nil where they were not
 	// read. What is set by hand on the node is compared with what they say of themselves. nil: nothing of others is known.
 	Others func(Owner) (*snapshot.Node, error)
+	// Done ends the judgement when it is closed: what was not judged by then is Unknown, as [NotJudged] says. nil: never.
+	Done <-chan struct{}
 	// Memory is what the last judgement of the node has left; nil: nothing is taken over, nor left. It counts for requests
 	// for all Services alone, of which only what is not a match is reported, and for states of [nodestate.LoadToCompare].
 	Memory *Memory
@@ -67,7 +69,7 @@ type From struct {
 // and reports. What cannot be judged becomes NodeReport.Error or an Unknown path, never a match. The report keeps
 // nothing of the state alive.
 func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
-	n, err := newNode(c, s)
+	n, err := newNode(c, s, req.Done)
 	n.peers.read = req.Others
 	n.peers.held.asked = len(req.Services) > 0
 	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
@@ -295,7 +297,7 @@ func (n *node) newWorker(req *Request, remember bool) *worker {
 	return w
 }
 
-// batch is how many Services a worker takes at once.
+// batch is how many Services a worker takes at once, at most.
 const batch = 32
 
 // verdicts are the paths of a node, judged.
@@ -319,21 +321,27 @@ func (v *verdicts) add(p judged, shown bool) {
 func (n *node) paths(req *Request) (all verdicts) {
 	asked := n.asked(req)
 	known := n.recalled(req)
-	parts := make([]struct{ paths, ignored verdicts }, (len(asked)+batch-1)/batch)
-	workers := make([]*worker, min(runtime.GOMAXPROCS(0), len(parts)))
-	var begun atomic.Int64 // parts
+	order := n.inOrder(asked)
+	results := make([]struct{ paths, ignored verdicts }, len(asked))
+	workers := make([]*worker, min(runtime.GOMAXPROCS(0), (len(asked)+batch-1)/batch))
+	// Few at a time towards the end, where the dear ones are.
+	size := max(1, min(batch, len(asked)/(8*max(1, len(workers)))))
+	var begun atomic.Int64
 	var judging parallel.Group
 	for i := range workers {
 		w := n.newWorker(req, known != nil)
 		workers[i] = w
 		judging.Go(func() {
-			for at := begun.Add(1) - 1; at < int64(len(parts)); at = begun.Add(1) - 1 {
-				for _, svc := range asked[at*batch : min(int(at+1)*batch, len(asked))] {
+			for at := int(begun.Add(1)-1) * size; at < len(order); at = int(begun.Add(1)-1) * size {
+				for _, i := range order[at:min(at+size, len(order))] {
+					svc, out := asked[i], &results[i]
 					if reason, why := n.ignored(svc); reason != "" {
-						parts[at].ignored.add(n.leftAlone(svc, reason, why, req), req.Matching)
-						continue
+						out.ignored.add(n.leftAlone(svc, reason, why, req), req.Matching)
+					} else if why := n.exp.Beyond(svc); why != "" {
+						out.paths.add(n.notJudged(svc, why, req), true)
+					} else {
+						w.service(svc, known, &out.paths)
 					}
-					w.service(svc, known, &parts[at].paths)
 				}
 			}
 		})
@@ -343,12 +351,12 @@ func (n *node) paths(req *Request) (all verdicts) {
 	if req.Memory != nil {
 		req.Memory.count(workers)
 	}
-	for i := range parts {
-		all.list = append(all.list, parts[i].paths.list...)
-		all.matched += parts[i].paths.matched + parts[i].ignored.matched
+	for i := range results {
+		all.list = append(all.list, results[i].paths.list...)
+		all.matched += results[i].paths.matched + results[i].ignored.matched
 	}
-	for i := range parts {
-		all.list = append(all.list, parts[i].ignored.list...)
+	for i := range results {
+		all.list = append(all.list, results[i].ignored.list...)
 	}
 	return all
 }
@@ -365,6 +373,10 @@ func (w *worker) service(svc *corev1.Service, known *recall, out *verdicts) {
 			continue
 		}
 		for _, o := range append(w.originsOf(svc, f, w.req.From), w.shortCut(svc, f, w.req.From)...) {
+			if w.stopped() {
+				out.add(w.notJudged(svc, ended, w.req), true)
+				return
+			}
 			job := pathJob{svc, f, o}
 			if known.match(w.node, &job, w.digest) {
 				w.reused++

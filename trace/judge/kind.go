@@ -70,6 +70,8 @@ const (
 	otherPods
 	// secondExpectation is pathCase.reconsider, which judges a path by other values of kube-proxy's than the likeliest.
 	secondExpectation
+	// limits is what ends or prevents the judgement of a Service: see [NotJudged].
+	limits
 	// segments is EndToEnd, which follows connections beyond the node.
 	segments
 )

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/test/tenant"
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -102,6 +103,7 @@ func samples() []sample {
 		}
 	}
 	return []sample{
+		{code: NotJudged, do: func(w *capturedNode) { w.cluster, w.files = tenant.Cases[2].Beside(w.cluster, w.files) }},
 		{code: DiffersByPod, do: func(w *capturedNode) {
 			w.withPods("10.244.1.200", "10.244.1.201")
 			w.networkPolicy("-s 10.244.1.201/32")

@@ -104,6 +104,9 @@ func (n *node) gone() []issue {
 		return nil
 	}
 	names.due(n, func(name string) { delete(gone, name) })
+	if n.survey.notJudged > 0 {
+		n.keepNotJudged(gone)
+	}
 	orphans := slices.Sorted(maps.Keys(gone))
 	if len(orphans) == 0 {
 		return nil

@@ -31,11 +31,12 @@ const (
 func masquerading(want *expect.Path, got *outcomes) []issue {
 	var missing, needless []string
 	var own netip.Addr // of all that is missing
-	translated := got.translated()
 	for i := range want.Endpoints {
 		e := &want.Endpoints[i]
-		for _, o := range translated {
-			if o.to != e.Address {
+		sent := got.sentTo(string(expect.DNAT), e.Address)
+		for k := range sent {
+			o := &sent[k]
+			if !o.is(o.action) {
 				continue
 			}
 			due := want.Masquerade == expect.MasqAlways ||

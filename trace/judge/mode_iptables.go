@@ -204,7 +204,7 @@ func (m *iptablesMode) unowned(n *node) []issue {
 				continue
 			}
 			for _, r := range c.Rules {
-				if r.Key.DstPort == 0 || n.survey.frontends[frontendKey{r.Key.Dst, r.Key.Proto, r.Key.DstPort}] {
+				if r.Key.DstPort == 0 || n.due(frontendKey{r.Key.Dst, r.Key.Proto, r.Key.DstPort}) {
 					continue
 				}
 				if r.Key.Dst.IsLoopback() && n.survey.frontends[frontendKey{proto: r.Key.Proto, port: r.Key.DstPort}] {

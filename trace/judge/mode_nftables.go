@@ -98,7 +98,7 @@ func (m *nftablesMode) unowned(n *node) []issue {
 		for _, name := range frontendMaps {
 			if s := t.Set(name); s != nil {
 				s.Each(func(e netfilter.SetElement) {
-					if !n.survey.frontends[frontendKey{e.Addr, e.Proto, e.Port}] {
+					if !n.due(frontendKey{e.Addr, e.Proto, e.Port}) {
 						stale.add(ownerOfElement(e), citeElement(name, e))
 					}
 				})

@@ -194,7 +194,7 @@ func (w *capturedNode) ends(c *Cluster, files *snapshot.Node) string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n, err := newNode(c, s)
+	n, err := newNode(c, s, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

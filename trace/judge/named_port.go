@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -39,10 +40,12 @@ type namedPort struct {
 }
 
 // namedPortsOf finds, for the Services with a targetPort that is a name, which of their pods have it. The controller
-// leaves a port out of the slices of the pods that do not (FindPort in k8s.io/endpointslice, utils.go).
+// leaves a port out of the slices of the pods that do not (FindPort in k8s.io/endpointslice, utils.go). Of a namespace
+// that has too many pods for its selectors the rest counts as not read.
 func namedPortsOf(services []*corev1.Service, pods []*corev1.Pod) map[types.NamespacedName]*selected {
 	type label struct{ namespace, key, value string }
 	var byLabel map[label][]*corev1.Pod
+	steps := map[string]int{} // of the Services of a namespace
 	out := map[types.NamespacedName]*selected{}
 	for _, svc := range services {
 		if len(svc.Spec.Selector) == 0 || !slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
@@ -65,6 +68,10 @@ func namedPortsOf(services []*corev1.Service, pods []*corev1.Pod) map[types.Name
 				some, first = list, false
 			}
 		}
+		if steps[svc.Namespace] += len(some) * (len(svc.Spec.Selector) + len(svc.Spec.Ports)); steps[svc.Namespace] >
+			bounds.Selecting {
+			continue
+		}
 		s := &selected{without: map[namedPort][]string{}}
 		selector := labels.SelectorFromSet(svc.Spec.Selector)
 		for _, p := range some {
@@ -86,8 +93,10 @@ func (s *selected) add(svc *corev1.Service, pod *corev1.Pod) {
 	for i := range svc.Spec.Ports {
 		x := namedPort{svc.Spec.Ports[i].TargetPort.StrVal, svc.Spec.Ports[i].Protocol}
 		name := pod.Namespace + "/" + pod.Name
-		if svc.Spec.Ports[i].TargetPort.Type == intstr.String && !hasPort(pod, x) && !slices.Contains(s.without[x], name) {
-			s.without[x] = append(s.without[x], name)
+		if svc.Spec.Ports[i].TargetPort.Type == intstr.String && !hasPort(pod, x) {
+			if list := s.without[x]; len(list) == 0 || list[len(list)-1] != name { // pods come one after the other
+				s.without[x] = append(list, name)
+			}
 		}
 	}
 }

@@ -44,18 +44,17 @@ type node struct {
 	podCIDRs []netip.Prefix
 	ownPods  *host.AddrMap // for local
 	peers    *peers
+	done     <-chan struct{}             // Request.Done
 	unread   map[netfilter.Family]string // why a family cannot be judged
 	whole    string                      // why the node has to be read whole; "" where it was, or need not be
 }
 
 // newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node
 // then has what is known all the same, for the report.
-func newNode(c *Cluster, s *nodestate.State) (*node, error) {
+func newNode(c *Cluster, s *nodestate.State, done <-chan struct{}) (*node, error) {
 	n := &node{
-		State: confirmed(
-			c,
-			s,
-		), cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0], peers: &peers{},
+		State: confirmed(c, s), cluster: c, net: s.Host, unread: map[netfilter.Family]string{}, mode: modes[0],
+		peers: &peers{}, done: done,
 	}
 	return n, snapshot.ErrorOf(n.Name, n.prepare())
 }
@@ -87,6 +86,9 @@ func (n *node) prepare() error {
 	n.expect()
 	n.look()
 	n.settleVersion()
+	if n.stopped() {
+		return errStopped
+	}
 	n.listValues()
 	n.wholeForLayout()
 	return nil

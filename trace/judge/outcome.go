@@ -3,9 +3,11 @@
 package judge
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -67,37 +69,66 @@ func (n *node) outcomesOf(f expect.Frontend, res *netfilter.Result) outcomes {
 // outcomesIn is outcomesOf in the memory of a list that is no longer used.
 func (n *node) outcomesIn(room []outcome, f expect.Frontend, res *netfilter.Result) outcomes {
 	out := outcomes{list: slices.Grow(room[:0], len(res.Outcomes))}
+	// Of many, those in the list by where they go.
+	var at map[netip.AddrPort][]int
+	if len(res.Outcomes) > fewOutcomes {
+		at = make(map[netip.AddrPort][]int, len(res.Outcomes))
+	}
 	for i := range res.Outcomes {
 		o := n.outcomeOf(f, &res.Outcomes[i])
 		out.uncertain = out.uncertain || !o.certain
 		out.lost = out.lost || o.action == unknownAction
-		out.add(o)
-	}
-	slices.SortStableFunc(out.list, func(a, b outcome) int {
-		if c := strings.Compare(a.action, b.action); c != 0 {
-			return c
+		merged := false
+		if at != nil {
+			merged = slices.ContainsFunc(at[o.to], func(k int) bool { return out.list[k].merge(&o) })
+		} else {
+			for k := 0; k < len(out.list) && !merged; k++ {
+				merged = out.list[k].merge(&o)
+			}
 		}
-		return a.to.Compare(b.to)
-	})
+		if merged {
+			continue
+		}
+		if at != nil {
+			at[o.to] = append(at[o.to], len(out.list))
+		}
+		out.list = append(out.list, o)
+	}
+	slices.SortStableFunc(out.list, func(a, b outcome) int { return a.compare(b.action, b.to) })
 	out.sent = out.of(string(expect.DNAT))
 	return out
 }
 
-func (t *outcomes) add(o outcome) {
-	for i := range t.list {
-		x := &t.list[i]
-		if x.action == o.action && x.to == o.to && x.certain == o.certain && x.masq == o.masq && x.masqBy == o.masqBy &&
-			x.where == o.where && x.by == o.by && x.recent == o.recent && x.reverse == o.reverse &&
-			x.decided == o.decided {
-			if o.certain {
-				x.share += o.share
-			} else {
-				x.share = max(x.share, o.share) // under different assumptions, which must not be added up
-			}
-			return
-		}
+// compare orders outcomes in a list.
+func (o *outcome) compare(action string, to netip.AddrPort) int {
+	return cmp.Or(strings.Compare(o.action, action), o.to.Compare(to))
+}
+
+// sentTo returns the outcomes of an action that go to an address.
+func (t *outcomes) sentTo(action string, to netip.AddrPort) []outcome {
+	first := sort.Search(len(t.list), func(i int) bool { return t.list[i].compare(action, to) >= 0 })
+	last := first
+	for last < len(t.list) && t.list[last].compare(action, to) == 0 {
+		last++
 	}
-	t.list = append(t.list, o)
+	return t.list[first:last]
+}
+
+// fewOutcomes is up to how many of them each is compared with all others.
+const fewOutcomes = 16
+
+// merge adds an outcome that is alike; false where it is not.
+func (o *outcome) merge(x *outcome) bool {
+	if x.action != o.action || x.to != o.to || x.certain != o.certain || x.masq != o.masq || x.masqBy != o.masqBy ||
+		x.where != o.where || x.by != o.by || x.recent != o.recent || x.reverse != o.reverse || x.decided != o.decided {
+		return false
+	}
+	if o.certain {
+		o.share += x.share
+	} else {
+		o.share = max(o.share, x.share) // under different assumptions, which must not be added up
+	}
+	return true
 }
 
 // givenItsOwn tells whether a pod gets its own address as the source of what it is sent, which no pod answers.
@@ -169,16 +200,22 @@ func (t *outcomes) sharing() string {
 
 // share returns how much certainly goes to an endpoint, and whether anything may.
 func (t *outcomes) share(to netip.AddrPort) (certain float64, possible bool) {
-	for i := range t.list {
-		if o := &t.list[i]; o.action == string(expect.DNAT) && o.to == to {
-			if o.certain {
-				certain += o.share
-			} else {
-				possible = true
-			}
+	for _, o := range t.sentTo(string(expect.DNAT), to) {
+		if o.certain {
+			certain += o.share
+		} else {
+			possible = true
 		}
 	}
 	return certain, possible || t.lost || certain > 0
+}
+
+// leadsTo returns an endpoint that packets are certainly translated to; the zero AddrPort where there is none.
+func (t *outcomes) leadsTo() netip.AddrPort {
+	if len(t.sent) == 0 {
+		return netip.AddrPort{}
+	}
+	return t.sent[0].to
 }
 
 // leads tells whether packets may be translated to an address, whatever becomes of them then.

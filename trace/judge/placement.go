@@ -42,11 +42,9 @@ type placement struct {
 func (p *pathCase) placeOf(a netip.Addr) (out placement) {
 	out.own = p.cluster.podNames[a] != ""
 	listed := false
-	for i := range p.want.Endpoints {
-		e := &p.want.Endpoints[i]
-		if e.Address.Addr() != a {
-			continue
-		}
+	at := p.want.EndpointsAt(a)
+	for i := range at {
+		e := &at[i]
 		listed, out.node = true, e.Node
 		if p.cluster.podsByName[e.Pod] == nil && e.Pod != "" && e.Node != p.Name && p.cluster.ofNode(a) == "" &&
 			slices.ContainsFunc(p.cluster.Nodes, func(o *corev1.Node) bool { return o.Name == e.Node }) {

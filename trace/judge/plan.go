@@ -17,7 +17,7 @@ import (
 // Plan plans paths on a node: what kube-proxy should program there. left names what is left out. The Mode is the
 // node's, as far as it is known. The error is a plan.RefusalError where programming would not be right.
 func Plan(c *Cluster, s *nodestate.State, req plan.Request) (p *plan.Plan, left []string, mode report.Mode, err error) {
-	n, err := newNode(c, s)
+	n, err := newNode(c, s, nil)
 	if err != nil {
 		if _, ok := errors.AsType[replacedError](err); ok {
 			err = plan.RefusalError(err.Error())

@@ -11,6 +11,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/ipvs"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -24,6 +25,7 @@ type survey struct {
 	clusterIPs   map[netip.Addr]bool                 // of every Service that kube-proxy serves
 	frontends    map[frontendKey]bool                // every frontend of every Service
 	servers      map[frontendKey]*ipvs.VirtualServer // with an address, NodePorts too
+	notJudged    int                                 // Services that are not judged
 }
 
 // frontendKey is a frontend as a rule names it; NodePorts have no address.
@@ -93,11 +95,20 @@ func (s *survey) ofServices(n *node) {
 	// The first question about a Service finds out all that is expected of it, which takes longer than what follows.
 	_ = parallel.Each(n.cluster.Services, func() func(*corev1.Service) error {
 		return func(svc *corev1.Service) error {
+			if n.stopped() {
+				return errStopped
+			}
 			_, _ = n.exp.Ignored(svc)
 			return nil
 		}
 	})
 	for _, svc := range n.cluster.Services {
+		if n.stopped() {
+			return
+		}
+		if n.exp.Beyond(svc) != "" {
+			s.ofNotJudged(n, svc)
+		}
 		for _, f := range n.frontends(svc) {
 			k := keyOf(f)
 			s.hasFrontends[netfilter.FamilyOf(f.Address)] = true
@@ -118,9 +129,19 @@ func (s *survey) ofServices(n *node) {
 	}
 }
 
+// ofNotJudged notes what is known of a Service that is not judged.
+func (s *survey) ofNotJudged(n *node, svc *corev1.Service) {
+	for _, text := range append([]string{svc.Spec.ClusterIP}, svc.Spec.ClusterIPs...) {
+		if a, ok := kubeproxy.ParseAddr(text); ok {
+			s.clusterIPs[a], s.hasFrontends[netfilter.FamilyOf(a)] = true, true
+		}
+	}
+	s.notJudged++
+}
+
 // isFrontend tells whether an address and port, also that of a NodePort, is a frontend of a Service.
 func (n *node) isFrontend(k frontendKey) bool {
-	if n.survey.frontends[k] {
+	if n.due(k) {
 		return true
 	}
 	local, _ := n.net.Local(k.addr)

@@ -83,6 +83,9 @@ func (n *node) contest(profiles []expect.Profile) []expect.Profile {
 		c.better[i], c.shows[i] = make([]int, len(nodes)), make([]bool, len(nodes))
 	}
 	for _, svc := range n.cluster.Services {
+		if n.stopped() {
+			break
+		}
 		c.service(svc)
 	}
 	var left []expect.Profile

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
+	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What a Service costs is counted before anything of it is expanded, from the lengths of its lists: the paths that are
+// judged, each as pathCost and its endpoints. It does not depend on a node, so that a Service is left out on all of
+// them or on none.
+const (
+	// pathCost is what a path costs without endpoints, in what an endpoint on it does.
+	pathCost = 20
+	// rangePaths is how many clients stand for a source range: its ends, and those next to them.
+	rangePaths = 4
+	// rangesLookedAt is how many source ranges are compared in the time that an endpoint takes.
+	rangesLookedAt = 16
+)
+
+// loads are what the Services of a cluster cost, and why those are not judged that cost too much.
+type loads struct {
+	cost   map[types.NamespacedName]int
+	beyond map[types.NamespacedName]string
+}
+
+// loadsOf finds out which Services are judged: none that costs more than bounds.ServiceWork, and of the rest as many as
+// bounds.Work allows. That is shared out between the namespaces, each of which has the same or what it needs, and within
+// one the cheapest are first: a tenant's Services take from no others'.
+func loadsOf(services []*corev1.Service, index map[types.NamespacedName][]*discoveryv1.EndpointSlice) loads {
+	out := loads{cost: make(map[types.NamespacedName]int, len(services)), beyond: map[types.NamespacedName]string{}}
+	total, spaces := 0, map[string][]types.NamespacedName{}
+	for _, svc := range services {
+		name := NameOf(svc)
+		cost := costOf(svc, index[name])
+		out.cost[name] = cost
+		if cost > bounds.ServiceWork {
+			out.beyond[name] = fmt.Sprintf("judging it takes more than %d steps (its ports × addresses × clients × endpoints)",
+				bounds.ServiceWork)
+			continue
+		}
+		total += cost
+		spaces[svc.Namespace] = append(spaces[svc.Namespace], name)
+	}
+	if total <= bounds.Work {
+		return out
+	}
+	needs := map[string]int{}
+	for space, names := range spaces {
+		for _, name := range names {
+			needs[space] += out.cost[name]
+		}
+	}
+	left, waiting := bounds.Work, len(needs)
+	for _, space := range slices.SortedFunc(maps.Keys(needs), func(a, b string) int {
+		return cmp.Or(cmp.Compare(needs[a], needs[b]), strings.Compare(a, b))
+	}) {
+		share := min(needs[space], left/waiting)
+		if share < needs[space] {
+			out.share(spaces[space], share)
+		}
+		left, waiting = left-share, waiting-1
+	}
+	return out
+}
+
+// share leaves out what a namespace has beyond its share.
+func (l *loads) share(names []types.NamespacedName, share int) {
+	slices.SortFunc(names, func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(l.cost[a], l.cost[b]), strings.Compare(a.Name, b.Name))
+	})
+	for _, name := range names {
+		if share -= l.cost[name]; share < 0 {
+			l.beyond[name] = fmt.Sprintf("judging all Services takes more than %d steps, and those of its namespace more than "+
+				"its share", bounds.Work)
+		}
+	}
+}
+
+// costOf counts what judging a Service takes.
+func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) int {
+	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		return 0
+	}
+	listed := map[string]int{} // endpoints, by the name of the port
+	for _, s := range all {
+		for i := range s.Ports {
+			if name := s.Ports[i].Name; name != nil {
+				listed[*name] += len(s.Endpoints)
+			}
+		}
+	}
+	ranges := len(svc.Spec.LoadBalancerSourceRanges)
+	ingress, external := len(svc.Status.LoadBalancer.Ingress), len(svc.Spec.ExternalIPs)
+	cost := ranges
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		each := pathCost + listed[p.Name]
+		other := each + ranges/rangesLookedAt // what looks for a client outside of all ranges
+		cost += listed[p.Name] + max(len(svc.Spec.ClusterIPs), 1)*3*each +
+			external*2*other + ingress*(2+rangePaths*ranges)*other
+		if p.NodePort != 0 {
+			cost += 2 * max(len(svc.Spec.ClusterIPs), 1) * other
+		}
+	}
+	return cost
+}
+
+// Beyond returns why a Service is not judged, in a clause; "" where it is.
+func (n *Node) Beyond(svc *corev1.Service) string { return n.of(svc).beyond }
+
+// Cost is about what judging a Service takes, to begin with those that cost little.
+func (n *Node) Cost(svc *corev1.Service) int { return n.in.Index.cost[NameOf(svc)] }
+
+// wide are the claims of a Service that is not judged: every address with every port.
+type wide struct {
+	service types.NamespacedName
+	ports   map[claim]string // without addresses; the names of the ports
+	kinds   map[netip.Addr]FrontendKind
+}
+
+// Claimed returns whether a Service that is not judged claims an address and port, of any other Service than except.
+func (n *Node) Claimed(a netip.Addr, port uint16, protocol corev1.Protocol) bool {
+	return len(n.claims.wide(claim{a, int32(port), protocol}, 1)) > 0
+}
+
+// ClaimsAddress returns whether a Service that is not judged has an address.
+func (n *Node) ClaimsAddress(a netip.Addr) bool { return len(n.claims.at[a]) > 0 }
+
+// wide returns the Services that are not judged and have a claim, at most some.
+func (c *claims) wide(k claim, most int) (out []claimant) {
+	port := claim{port: k.port, protocol: k.protocol}
+	for _, w := range c.at[k.address] {
+		if name, ok := w.ports[port]; ok && len(out) < most {
+			out = append(out, claimant{w.service, name, w.kinds[k.address]})
+		}
+	}
+	return out
+}
+
+// addWide adds the claims of a Service that is not judged.
+func (n *Node) addWide(out *claims, svc *corev1.Service) {
+	w := &wide{NameOf(svc), make(map[claim]string, len(svc.Spec.Ports)), map[netip.Addr]FrontendKind{}}
+	for i := range svc.Spec.Ports {
+		p := &svc.Spec.Ports[i]
+		w.ports[claim{port: p.Port, protocol: protocolOf(p.Protocol)}] = p.Name
+	}
+	n.eachAddress(svc, func(kind FrontendKind, text string) {
+		if a, ok := kubeproxy.ParseAddr(text); ok && w.kinds[a] == "" {
+			w.kinds[a] = kind
+			out.at[a] = append(out.at[a], w)
+		}
+	})
+}

@@ -78,7 +78,13 @@ func watchNode(ctx context.Context, args []string, _ io.Writer) error {
 	})
 }
 
+// endTime is how long after SIGTERM the process ends, whatever it does.
+const endTime = 1500 * time.Millisecond
+
 func (o *watchFlags) run(ctx context.Context) error {
+	context.AfterFunc(ctx, func() {
+		time.AfterFunc(endTime, func() { os.Exit(0) }) // nothing on the node is to be undone
+	})
 	gctune.ForLongRun(gctune.WatchMemoryLimit)
 	listener, err := watch.Enter(o.listen, o.namespace, os.Args)
 	if err != nil {

@@ -100,13 +100,15 @@ type Agent struct {
 	memory  judge.Memory
 	anewAt  time.Time // when the next pass is due that judges everything; zero: at once
 	nodesAt time.Time // when the other Nodes may be read again
+
+	inUse func() uint64 // the bytes of objects on the heap
 }
 
 // New makes an agent.
 func New(o Options) (*Agent, error) {
 	a := &Agent{
 		Options: o, announced: &announcements{}, metrics: newMetrics(), said: map[string]string{},
-		budget: budget{share: o.Share}, woken: make(chan string, 1),
+		budget: budget{share: o.Share}, woken: make(chan string, 1), inUse: heapInUse,
 	}
 	var err error
 	if a.objects, err = newObjects(o.Client, o.Node); err != nil {
@@ -174,13 +176,29 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	for reason := reasonStart; ; {
-		a.pass(ctx, reason)
+		passed := make(chan struct{})
+		go func() {
+			defer close(passed)
+			a.pass(ctx, reason)
+		}()
+		select {
+		case <-passed:
+		case <-ctx.Done(): // the process ends, and a pass that does not end at once ends with it
+			select {
+			case <-passed:
+			case <-time.After(lastWait):
+			}
+			return ctx.Err()
+		}
 		var err error
 		if reason, err = a.await(ctx); err != nil {
 			return err
 		}
 	}
 }
+
+// lastWait is how long an agent that is to end waits for its pass, which may be in the middle of a file.
+const lastWait = time.Second
 
 // notifications are those of the kernel, in the log.
 const notifications = "notifications of nf_tables"
@@ -245,7 +263,9 @@ func (a *Agent) showState() {
 func (a *Agent) pass(ctx context.Context, reason string) {
 	at, before := time.Now(), processorTime()
 	a.budget.besides(at, before, a.times())
-	err := a.look(ctx, at)
+	limited, end := a.limited(ctx)
+	err := a.look(limited, at)
+	end()
 	now, used := time.Now(), processorTime()
 	if reason == reasonStart { // which judges everything, and the next one shall not wait for minutes
 		a.budget.begin(now, used)
@@ -305,9 +325,12 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 			a.readNodes(ctx, at)
 		}
 	}
-	got := a.judge(state)
-	if asksForNodes(&got) && !at.Before(a.nodesAt) && a.readNodes(ctx, at) {
-		got = a.judge(state)
+	got := a.judge(ctx, state)
+	if ctx.Err() == nil && asksForNodes(&got) && !at.Before(a.nodesAt) && a.readNodes(ctx, at) {
+		got = a.judge(ctx, state)
+	}
+	if got.Error != "" && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	if got.Error != "" {
 		return errors.New(got.Error)
@@ -318,6 +341,15 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.listed = got.Mode != nil && got.Mode.Actual == kubeproxy.IPTables
 	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
+	if v.notJudged > 0 {
+		why := context.Cause(ctx)
+		if why == nil {
+			why = errTooMuch
+		}
+		a.sayOf(allServices, fmt.Sprint(v.notJudged), fmt.Errorf("%d Services were not judged: %w", v.notJudged, why))
+	} else {
+		a.ended(allServices)
+	}
 	v.pending = a.latency.oldest()
 	v.at, v.took = at, time.Since(at)
 	if !a.read.IsZero() {
@@ -342,12 +374,14 @@ func (a *Agent) readNodes(ctx context.Context, at time.Time) bool {
 }
 
 // judge judges the node by the API's objects as they are now.
-func (a *Agent) judge(state *nodestate.State) report.NodeReport {
+func (a *Agent) judge(ctx context.Context, state *nodestate.State) report.NodeReport {
 	objects, version := a.objects.cluster()
 	if a.index == nil || version != a.version {
 		a.index, a.version = judge.NewCluster(objects), version
 	}
-	got := judge.Node(a.index, state, judge.Request{Backwards: true, PerPathService: true, Memory: &a.memory})
+	got := judge.Node(a.index, state, judge.Request{
+		Backwards: true, PerPathService: true, Memory: &a.memory, Done: ctx.Done(),
+	})
 	a.metrics.judged(&a.memory)
 	return got
 }

@@ -24,6 +24,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
+	"github.com/svcproxy/kubectl-svcproxy/test/tenant"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -35,7 +36,7 @@ type captured struct {
 	client  kubernetes.Interface
 }
 
-func capture(t testing.TB, name, node string) *captured {
+func capture(t testing.TB, name, node string, beside ...tenant.Objects) *captured {
 	t.Helper()
 	s, err := snapshot.Open(filepath.Join("..", "..", "testdata", "snapshots", name))
 	if err != nil {
@@ -47,6 +48,10 @@ func capture(t testing.TB, name, node string) *captured {
 	}
 	if c.node, err = s.Node(node); err != nil {
 		t.Fatal(err)
+	}
+	for _, o := range beside {
+		c.cluster.Services = append(c.cluster.Services, o.Services...)
+		c.cluster.EndpointSlices = append(c.cluster.EndpointSlices, o.Slices...)
 	}
 	var objects []runtime.Object
 	for _, o := range c.cluster.Services {

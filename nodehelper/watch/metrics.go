@@ -41,6 +41,7 @@ const (
 	cpuMetric         = "svcproxy_passes_cpu_seconds_total"
 	judgingMetric     = "svcproxy_paths_judged_total"
 	unreadMetric      = "svcproxy_unread_files"
+	notJudgedMetric   = "svcproxy_services_not_judged"
 	pollingMetric     = "svcproxy_polling_resolution_seconds"
 	announcedMetric   = "svcproxy_kernel_notifications_total"
 	lostMetric        = "svcproxy_kernel_notifications_lost_total"
@@ -108,6 +109,8 @@ var declared = []metric{
 			"previous pass because nothing that decides them has changed.", []string{"how"},
 	},
 	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
+	{notJudgedMetric, "gauge", "Services that the last pass did not judge, or not all of whose paths: they are too large, or " +
+		"the pass was ended by its limits of time or memory.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
 	{pollingMetric, "gauge", "Seconds between the last two passes that judged the node: how late what the kernel does " +
 		"not announce may be seen; 0 before there were two.", nil},
@@ -156,6 +159,7 @@ type view struct {
 	at                     time.Time
 	took                   time.Duration
 	unread                 int
+	notJudged              int // Services
 	polling                time.Duration
 	pending                time.Time // of the oldest change that the rules do not follow; zero for none
 }
@@ -208,7 +212,7 @@ func newMetrics() *metrics {
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
 	for _, name := range []string{
 		pathsMetric, findingsMetric, foldedMetric, settlingMetric, settlingForMetric, nodeMetric, proxySyncedMetric,
-		readMetric, durationMetric, unreadMetric, pollingMetric, pendingMetric, trackedMetric,
+		readMetric, durationMetric, unreadMetric, notJudgedMetric, pollingMetric, pendingMetric, trackedMetric,
 	} {
 		d := byName[name]
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
@@ -298,6 +302,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(readMetric, float64(v.at.UnixMilli())/1e3)
 	gauge(durationMetric, v.took.Seconds())
 	gauge(unreadMetric, float64(v.unread))
+	gauge(notJudgedMetric, float64(v.notJudged))
 	gauge(pollingMetric, v.polling.Seconds())
 	pending := 0.0
 	if !v.pending.IsZero() {

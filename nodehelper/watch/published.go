@@ -3,12 +3,10 @@
 package watch
 
 import (
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
-
-// notJudged is the code of paths that could not be judged where no finding says why.
-const notJudged = "NotJudged"
 
 // waitingOf are the findings that do not count yet.
 func waitingOf(r *report.NodeReport, s *settler) map[findingKey]bool {
@@ -59,7 +57,8 @@ func publishedOf(r *report.NodeReport, s *settler) []nodereport.Finding {
 			}
 		}
 		if p.Verdict == report.Unknown {
-			code, of := notJudged, subjectOf(p, &report.Finding{})
+			code, of := judge.NotJudged, // where no finding says why
+				subjectOf(p, &report.Finding{})
 			for k := range p.Findings {
 				if f := &p.Findings[k]; !severe(f) {
 					code = f.Code

@@ -3,8 +3,10 @@
 package watch
 
 import (
+	"slices"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -45,6 +47,9 @@ func (a *Agent) viewOf(r *report.NodeReport, state *nodestate.State) *view {
 	}
 	for i := range r.Paths {
 		p := &r.Paths[i]
+		if slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return f.Code == judge.NotJudged }) {
+			v.notJudged++
+		}
 		counts := map[series]bool{}
 		for k := range p.Findings {
 			f := &p.Findings[k]

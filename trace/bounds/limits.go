@@ -70,11 +70,11 @@ const (
 // Limits of what is judged.
 const (
 	// ServiceWork is how much judging one Service may take, counted before anything of it is expanded: its paths (ports,
-	// addresses, clients), each as 20 and its endpoints. A Service with two ports, a cluster IP, a NodePort, an address of
-	// a load balancer and 5,000 endpoints is 100,000. 1,000,000 are some seconds.
+	// addresses, clients), each as 30 and its endpoints. A Service with two ports, a cluster IP, a NodePort, an address of
+	// a load balancer and 5,000 endpoints is 80,000.
 	ServiceWork = 500_000
 	// Work is how much all Services of a cluster may take. 10,000 Services with a NodePort and 20 endpoints each are
-	// 2,000,000.
+	// 2,700,000.
 	Work = 3_000_000
 	// Selecting is how many labels and ports of pods are compared for the selectors of a namespace's Services, where
 	// these have named ports. 5,000 Services that select ten pods each take 250,000.

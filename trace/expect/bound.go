@@ -23,7 +23,7 @@ import (
 // them or on none.
 const (
 	// pathCost is what a path costs without endpoints, in what an endpoint on it does.
-	pathCost = 20
+	pathCost = 30
 	// rangePaths is how many clients stand for a source range: its ends, and those next to them.
 	rangePaths = 4
 	// rangesLookedAt is how many source ranges are compared in the time that an endpoint takes.

@@ -122,6 +122,9 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		out.Summary.Paths, out.Summary.Matched = judged.matched, judged.matched
 		out.Verdict = report.Together(out.Verdict, report.Match)
 	}
+	if len(paths) > judged.matched {
+		out.Paths = slices.Grow(out.Paths, len(paths))
+	}
 	for _, p := range paths {
 		out.Summary.Count(p.Verdict)
 		out.Verdict = report.Together(out.Verdict, p.Verdict)
@@ -351,9 +354,15 @@ func (n *node) paths(req *Request) (all verdicts) {
 	if req.Memory != nil {
 		req.Memory.count(workers)
 	}
+	count := 0
+	for i := range results {
+		count += len(results[i].paths.list) + len(results[i].ignored.list)
+	}
+	all.list = slices.Grow(all.list, count)
 	for i := range results {
 		all.list = append(all.list, results[i].paths.list...)
 		all.matched += results[i].paths.matched + results[i].ignored.matched
+		results[i].paths.list = nil // many paths are much memory
 	}
 	for i := range results {
 		all.list = append(all.list, results[i].ignored.list...)

@@ -5,6 +5,7 @@ package judge
 import (
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -65,10 +66,13 @@ func TestATenantCostsNoOthersTheirVerdict(t *testing.T) {
 	found := 0
 	for i := range tenant.Cases {
 		c := &tenant.Cases[i]
-		if !judged[c.Name] && !slices.Contains(beyond, c.Name) {
+		known := judged[c.Name] || slices.Contains(beyond, c.Name)
+		if !known && os.Getenv("SVCPROXY_TENANTS") != "all" {
 			continue
 		}
-		found++
+		if known {
+			found++
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			r := run(c)
 			firstDifference(t, want, othersIn(t, &r)) // of what is said of others
@@ -85,6 +89,9 @@ func TestATenantCostsNoOthersTheirVerdict(t *testing.T) {
 						t.Errorf("%s is %s: %s", p.Service.Name, p.Verdict, p.Findings[0].Message)
 					}
 				}
+			}
+			if !known {
+				return
 			}
 			if own > mostPaths || endpoints > mostEndpoints {
 				t.Errorf("%d paths with %d endpoints were judged", own, endpoints)

@@ -66,6 +66,9 @@ var Cases = []Case{
 	{"dual-stack, 500 Services of 50 ports", func() Objects { return many(500, ports(50), slices(1, 10), dualStack) }, false},
 	{"1,000 endpoints, 5,000 addresses, with rules", func() Objects { return one(externalIPs(5000), slices(1, 1000)) }, true},
 	{"one Service of 20,000 endpoints, with rules", func() Objects { return one(slices(20, 1000)) }, true},
+	{"5,000 endpoints on the node, with rules", func() Objects { return one(slices(5, 1000), here) }, true},
+	{"20,000 endpoints on the node, with rules", func() Objects { return one(slices(20, 1000), here) }, true},
+	{"session affinity, 3,000 endpoints, with rules", func() Objects { return one(slices(3, 1000), affinity) }, true},
 }
 
 // option changes the i-th Service, which is the last of the objects; its slices are the last ones.
@@ -180,7 +183,19 @@ func nodePorts(_ *Objects, svc *corev1.Service, i int) {
 	}
 }
 
-func affinity(_ *Objects, svc *corev1.Service, _ int) { svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }
+func affinity(_ *Objects, svc *corev1.Service, _ int) {
+	svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+}
+
+// here has all endpoints of a Service on the node that is judged.
+func here(o *Objects, svc *corev1.Service, _ int) {
+	node := "node1"
+	for _, s := range slicesOf(o, svc) {
+		for i := range s.Endpoints {
+			s.Endpoints[i].NodeName = &node
+		}
+	}
+}
 
 func hints(o *Objects, svc *corev1.Service, _ int) {
 	zone := "zone-a"
@@ -225,7 +240,7 @@ func pods(count int) option {
 			o.Pods = append(o.Pods, &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprintf("pod-%d", k), Labels: svc.Labels},
 				Spec:       corev1.PodSpec{NodeName: "node2", Containers: []corev1.Container{{Name: "c"}}},
-				Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}},
+				Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}}},
 			})
 		}
 	}
@@ -358,7 +373,9 @@ func endpointRules(
 			endpoints = append(endpoints, fmt.Sprintf("%s:%d", s.Endpoints[i].Addresses[0], p.TargetPort.IntVal))
 		}
 	}
-	recent := func(sep, what string) string { return " -m recent " + what + " --name " + sep + " --mask 255.255.255.255 --rsource" }
+	recent := func(sep, what string) string {
+		return " -m recent " + what + " --name " + sep + " --mask 255.255.255.255 --rsource"
+	}
 	sticky := svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 	for pass := range 2 {
 		for i, e := range endpoints {

@@ -72,7 +72,7 @@ const (
 	// ServiceWork is how much judging one Service may take, counted before anything of it is expanded: its paths (ports,
 	// addresses, clients), each as 30 and its endpoints. A Service with two ports, a cluster IP, a NodePort, an address of
 	// a load balancer and 5,000 endpoints is 80,000.
-	ServiceWork = 500_000
+	ServiceWork = 1_000_000
 	// Work is how much all Services of a cluster may take. 10,000 Services with a NodePort and 20 endpoints each are
 	// 2,700,000.
 	Work = 3_000_000

@@ -26,6 +26,10 @@ const (
 	pathCost = 30
 	// rangePaths is how many clients stand for a source range: its ends, and those next to them.
 	rangePaths = 4
+	// With session affinity, and for pods that reach themselves, there is a walk for each endpoint, or for each on the node,
+	// through the rules of all: rulesRun is how many of these take the time of an endpoint, branchesFollowed how many where
+	// all endpoints are possible.
+	rulesRun, branchesFollowed = 128, 2
 	// rangesLookedAt is how many source ranges are compared in the time that an endpoint takes.
 	rangesLookedAt = 16
 )
@@ -95,7 +99,13 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) int {
 		return 0
 	}
 	listed := map[string]int{} // endpoints, by the name of the port
+	on := map[string]int{}     // of all ports, by the name of the node
 	for _, s := range all {
+		for i := range s.Endpoints {
+			if name := s.Endpoints[i].NodeName; name != nil {
+				on[*name]++
+			}
+		}
 		for i := range s.Ports {
 			if name := s.Ports[i].Name; name != nil {
 				listed[*name] += len(s.Endpoints)
@@ -104,12 +114,19 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) int {
 	}
 	ranges := len(svc.Spec.LoadBalancerSourceRanges)
 	ingress, external := len(svc.Status.LoadBalancer.Ingress), len(svc.Spec.ExternalIPs)
-	cost := ranges
+	cost, onOne := ranges, 0
+	for _, count := range on {
+		onOne = max(onOne, count)
+	}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		each := pathCost + listed[p.Name]
+		count := listed[p.Name]
+		each := pathCost + count
+		if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+			each += count * (count / rulesRun)
+		}
 		other := each + ranges/rangesLookedAt // what looks for a client outside of all ranges
-		cost += listed[p.Name] + max(len(svc.Spec.ClusterIPs), 1)*3*each +
+		cost += count + max(len(svc.Spec.ClusterIPs), 1)*(3*each+onOne*count/branchesFollowed) +
 			external*2*other + ingress*(2+rangePaths*ranges)*other
 		if p.NodePort != 0 {
 			cost += 2 * max(len(svc.Spec.ClusterIPs), 1) * other

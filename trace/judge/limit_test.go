@@ -44,11 +44,12 @@ func TestATenantCostsNoOthersTheirVerdict(t *testing.T) {
 		"250 Services at one external IP": true, "2,000 Services at one external IP": true,
 		"250 Services at one external IP, with rules": true, "2,000 Services at one external IP, with rules": true,
 		"1,000 Services that select 2,000 pods": true, "one Service of 20,000 endpoints, with rules": true,
+		"session affinity, 3,000 endpoints, with rules": true,
 	}
 	beyond := []string{
 		"100 ports, 20 slices of 1,000 endpoints", "1,000 ports, 1,000 external IPs", "20,000 source ranges, 500 addresses",
 		"100 ports, 1,000 source ranges", "100 addresses, 100 ports, 100 source ranges", "an endpoint in 5 slices, 100 ports",
-		"1,000 endpoints, 5,000 addresses, with rules",
+		"1,000 endpoints, 5,000 addresses, with rules", "5,000 endpoints on the node, with rules",
 	}
 	base := openCaptured(t, "iptables")
 	delete(base.files, snapshot.NFTFile) // the rules once more

@@ -66,6 +66,12 @@ type worker struct {
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]netfilter.Passing
 
+	// listed is what listOf has returned last.
+	listed struct {
+		of   *expect.Endpoint
+		list []report.Endpoint
+	}
+
 	// For a Memory; nil without one.
 	digest            *digest.Digest
 	trail, classTrail *netfilter.Trail
@@ -288,26 +294,40 @@ func (p *pathCase) describe(out *report.Path) {
 	if o.Address.IsValid() {
 		out.Origin.Address = o.Address.String()
 	}
-	out.Expected = expectedOf(p.want)
+	out.Expected = p.expectedOf(p.want)
 	if p.req.PerPathService {
 		out.Service = &report.ObjectRef{Namespace: p.svc.Namespace, Name: p.svc.Name}
 	}
 }
 
-func expectedOf(want *expect.Path) report.Expected {
-	e := report.Expected{
+func (w *worker) expectedOf(want *expect.Path) report.Expected {
+	return report.Expected{
 		Action:          string(want.Action),
 		Masquerade:      string(want.Masquerade),
 		AffinitySeconds: want.AffinitySeconds,
+		Endpoints:       w.listOf(want.Endpoints),
 	}
-	for i := range want.Endpoints {
-		x := &want.Endpoints[i]
-		e.Endpoints = append(e.Endpoints, report.Endpoint{
+}
+
+// listOf returns endpoints as reports have them. Paths to the same endpoints, which come one after the other, have one
+// list together.
+func (w *worker) listOf(list []expect.Endpoint) []report.Endpoint {
+	if len(list) == 0 {
+		return nil
+	}
+	if w.listed.of == &list[0] && len(w.listed.list) == len(list) {
+		return w.listed.list
+	}
+	out := make([]report.Endpoint, len(list))
+	for i := range list {
+		x := &list[i]
+		out[i] = report.Endpoint{
 			Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
-			Share: 1 / float64(len(want.Endpoints)), Pod: x.Pod, Node: x.Node,
-		})
+			Share: 1 / float64(len(list)), Pod: x.Pod, Node: x.Node,
+		}
 	}
-	return e
+	w.listed.of, w.listed.list = &list[0], out
+	return out
 }
 
 func (p *pathCase) actual() report.Actual {

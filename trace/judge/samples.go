@@ -12,7 +12,7 @@ import (
 
 // sources are the addresses of a node that stand for others in the judgement, where nobody names an origin.
 type sources struct {
-	pods    [2][]pod              // local pods, by family: those that are not an endpoint first, then by address
+	pods    [2][]pod              // local pods, by family: of its networks first, then those that are not an endpoint, then by address
 	outside [2][]netip.Addr       // of nobody in the cluster, by family
 	inside  []netip.Prefix        // the networks of pods, Services and nodes
 	local   map[netip.Addr]string // local pods by address, with their names where known
@@ -68,6 +68,13 @@ func (n *node) podsAsSamples() (pods [2][]pod, local map[netip.Addr]string) {
 		v4 := i == 0
 		slices.SortFunc(pods[i], func(a, b pod) int {
 			x, y := a.address(v4), b.address(v4)
+			// Whoever writes an EndpointSlice can name this node beside any address.
+			if e, f := within(x, n.podCIDRs), within(y, n.podCIDRs); e != f {
+				if e {
+					return -1
+				}
+				return 1
+			}
 			if e, f := n.cluster.hasEndpoint(x), n.cluster.hasEndpoint(y); e != f {
 				if f {
 					return -1

@@ -63,12 +63,13 @@ func (s *Session) inMemory(
 // judgeTime is the longest time for judging a node.
 const judgeTime = bounds.Judge
 
-// judgeWithin judges a node, and gives up when that takes too long: other nodes wait for the slot. What is given up
-// ends some time later, as every walk is bounded; nobody waits for it.
+// judgeWithin judges a node, and ends that when it takes too long: other nodes wait for the slot. What was not judged by
+// then is Unknown. Every walk is bounded, so that it ends soon; where it does not, it is given up.
 func (s *Session) judgeWithin(
 	limit time.Duration, n *loadedNode, objects *snapshot.Cluster, request Request,
 ) report.NodeReport {
-	done := make(chan report.NodeReport, 1)
+	done, over := make(chan report.NodeReport, 1), make(chan struct{})
+	request.Done = over
 	go func() { done <- s.judgeNode(n, objects, request) }()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -76,8 +77,17 @@ func (s *Session) judgeWithin(
 	case r := <-done:
 		return r
 	case <-timer.C:
-		return notInspected(n.node, fmt.Errorf("judging its rules took longer than %v", limit))
 	}
+	close(over)
+	timer.Reset(limit / 12)
+	select {
+	case r := <-done:
+		if r.Error == "" {
+			return r
+		}
+	case <-timer.C:
+	}
+	return notInspected(n.node, fmt.Errorf("judging its rules took longer than %v", limit))
 }
 
 // large are the nodes whose answers are large, bounds.Answers at once. An answer that is large waits for others to be

@@ -178,8 +178,12 @@ func ranges(count int) option {
 
 func nodePorts(_ *Objects, svc *corev1.Service, i int) {
 	svc.Spec.Type = corev1.ServiceTypeNodePort
+	first := 30200 + i
+	if first >= 30900 {
+		first += 200 // others have ports from 31000 on
+	}
 	for k := range svc.Spec.Ports {
-		svc.Spec.Ports[k].NodePort = int32(30200 + i + k) //nolint:gosec // small
+		svc.Spec.Ports[k].NodePort = int32(first + k) //nolint:gosec // small
 	}
 }
 

@@ -201,11 +201,57 @@ func (d Decision) DeleteRoute() []string {
 	if d.entry == nil {
 		return nil
 	}
-	words := d.entry.words()
-	if d.entry.byObject {
-		words = slices.DeleteFunc(words, func(w string) bool { return w == string(d.entry.typ) })
+	return slices.Concat(strings.Fields(d.tool()), []string{"route", "del"}, d.entry.named())
+}
+
+// named are the words by which ip finds the route.
+func (e *entry) named() []string {
+	words := e.words()
+	if e.byObject {
+		words = slices.DeleteFunc(words, func(w string) bool { return w == string(e.typ) })
 	}
-	return slices.Concat(strings.Fields(d.tool()), []string{"route", "del"}, words, []string{"table", d.entry.table})
+	return append(words, "table", e.table)
+}
+
+// Named is a route as a command names it.
+type Named struct {
+	Prefix  netip.Prefix
+	Table   string
+	Dev     string // of its first next hop; "" for none
+	Local   bool   // it is of the table local, which the kernel fills
+	Refuses bool   // it is a route that refuses packets, by its own type
+	Agents  bool   // the kernel or a program that names itself has made it
+}
+
+// Named returns the route that words of [Decision.DeleteRoute] name, those after "del"; ok is false for none.
+func (n *Network) Named(v6 bool, words []string) (out Named, ok bool) {
+	for fam, f := range n.fam {
+		if (fam == 1) != v6 || len(words) < 3 { //nolint:mnd // PREFIX table NAME
+			continue
+		}
+		t := f.tables[words[len(words)-1]]
+		if t == nil {
+			return out, false
+		}
+		for _, w := range words[:2] { // a type may come first
+			prefix, err := parsePrefix(w)
+			if w == "default" {
+				prefix, err = everyAddress[fam], nil
+			}
+			if err != nil {
+				continue
+			}
+			for i := range t.at[prefix] {
+				if e := &t.at[prefix][i]; slices.Equal(e.named(), words) {
+					return Named{
+						Prefix: prefix, Table: e.table, Dev: e.dev(), Local: e.table == tableLocal,
+						Refuses: e.refuses() && !e.byObject, Agents: e.agents,
+					}, true
+				}
+			}
+		}
+	}
+	return out, false
 }
 
 // Get returns the command by which the kernel itself answers the query, as words.

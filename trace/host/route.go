@@ -40,6 +40,7 @@ type entry struct {
 	anycast  bool   // ip prints anycast for local: many hosts have the address, this one among them
 	byObject bool   // it refuses as its next hop object does: the type of the route itself is unicast
 	nhid     uint32 // the next hop object that it leads by, where that was not resolved; 0 for all others
+	agents   bool   // the kernel or a program that names itself (proto kernel, bird, dhcp, …) has made it
 }
 
 // anycast is the type that ip prints for such a route.

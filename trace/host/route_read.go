@@ -25,6 +25,8 @@ type ipRoute struct {
 	Metric  uint32 `json:"metric"`
 	Pref    string `json:"pref"` // only IPv6 routes have one
 	NHID    uint32 `json:"nhid"` // its next hop object, or group of them
+	// Protocol says who has made the route; ip leaves it out where that is "boot", a person or a script.
+	Protocol string `json:"protocol"`
 	// Object is what ip -d adds of a next hop object; of a group it has numbers alone.
 	Object ipNext `json:"nh_info"`
 	// Expires is in how many seconds an IPv6 route is over; less than 0 of one that is still listed, and is no longer used
@@ -225,6 +227,7 @@ func (r *ipRoute) read(def int) (fam int, prefix netip.Prefix, es []entry, err e
 		return 0, netip.Prefix{}, nil, err
 	}
 	e := entry{prefix: prefix, metric: r.Metric, scope: scopeOf(r.Scope)}
+	e.agents = !slices.Contains([]string{"", "boot", "static"}, r.Protocol)
 	e.setType(cmp.Or(r.Type, string(RouteUnicast)))
 	if r.From != "" && r.From != "all" {
 		if e.from, err = parsePrefix(r.From); err != nil {

@@ -5,6 +5,7 @@ package judge
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -32,17 +33,20 @@ var established = advice(
 		"established,related accept)",
 )
 
+// bothDirections is the remedy where connection tracking does not take an answer for one.
+var bothDirections = advice(
+	"connection tracking has to see both directions in the same zone, and the routes have to lead back to "+
+		"the client: look at the rules that set zones (CT --zone, ct zone set) or notrack, and at the route of the answer",
+	command{line: "conntrack -L", onNode: true, when: "to see the connections with their zones"},
+	command{line: "ip rule", onNode: true},
+	command{line: "ip route show table all", onNode: true},
+)
+
 var (
 	_ = register(kind{code: AnswerDropped, severity: mismatch, scope: onPath, by: answers, remedy: established})
 	_ = register(kind{
 		code: AnswerLost, severity: mismatch, scope: onPath, by: answers,
-		remedy: advice(
-			"connection tracking has to see both directions in the same zone, and the routes have to lead back to "+
-				"the client: look at the rules that set zones (CT --zone, ct zone set) or notrack, and at the route of the answer",
-			command{line: "conntrack -L", onNode: true, when: "to see the connections with their zones"},
-			command{line: "ip rule", onNode: true},
-			command{line: "ip route show table all", onNode: true},
-		),
+		remedy: bothDirections,
 	})
 	_ = register(kind{code: ConnectionCut, severity: mismatch, scope: onPath, by: answers, remedy: established})
 	_ = register(kind{code: AnswerNotEvaluated, severity: note, scope: onPath, by: answersUnsure})
@@ -74,7 +78,7 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 			is.remedy = p.advise(r, &is)
 		}
 		if list := listChain(x.at.Where, familyOf(p.want.Frontend)); list != "" {
-			is.remedy = p.advise(advice(established.text, command{line: list, onNode: true}), &is)
+			is.remedy = p.advise(p.letPass(x.at.Where, command{line: list, onNode: true}), &is)
 		}
 		if by := x.at.By; by.String() != "" {
 			is.evidence = append(say(by.String()), say(x.packet())...)
@@ -92,6 +96,20 @@ var answers = &detector{stage: stageAnswers, path: func(p *pathCase) []issue {
 	}
 	return out
 }}
+
+// letPass is the remedy where a rule stops an answer or a later packet. What is kube-proxy's own is changed by no one
+// else: it drops what connection tracking takes for invalid, and everything that others have added goes by a restart.
+func (n *node) letPass(at netfilter.Ref, list command) remedy {
+	switch {
+	case !n.byKubeProxy(at):
+		return advice(established.text, list)
+	case at.Rule != nil && strings.Contains(strings.ToLower(at.Rule.Text), "invalid"):
+		r := bothDirections
+		r.text = "leave {where} as it is, which is kube-proxy's and drops what connection tracking takes for invalid: " + r.text
+		return r
+	}
+	return advice(restart.text+"; the chain is kube-proxy's, and changed by no one else", list, restartProxy)
+}
 
 // lostRemedy is the remedy where the node's routing, not connection tracking, loses an answer; none elsewhere. When it
 // is routed, its source is still the endpoint's.

@@ -197,6 +197,7 @@ func (n *node) finding(i issue) report.Finding {
 	if remedy.IsZero() {
 		remedy = n.advise(k.remedy, &i)
 	}
+	remedy = n.harmless(remedy)
 	f.Remedy, f.Commands = remedy.Text, remedy.Commands
 	if !i.unlinked {
 		f.Links = links(k, n.shown.KubeProxyVersion)

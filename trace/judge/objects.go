@@ -73,7 +73,7 @@ var programObjects = map[string]struct {
 		},
 		func(place, text []string) []string {
 			pref := wordAfter(text, "pref")
-			if pref == "" || len(place) > 2 { // of a queue, or of one of its classes
+			if pref == "" || len(place) > 2 || slices.Contains(text, "bpf") { // of a queue, or of one of its classes; an agent's
 				return nil
 			}
 			return []string{"tc", "filter", "del", "dev", place[0], place[len(place)-1], "pref", pref}
@@ -84,14 +84,10 @@ var programObjects = map[string]struct {
 		func(place, _ []string) []string { return []string{"tc", "qdisc", "del", "dev", place[0], "root"} },
 	},
 	"tcx": {
-		func(place []string) []string { return []string{"bpftool", "net", "show", "dev", place[0]} },
-		func(place, _ []string) []string {
-			return []string{"bpftool", "net", "detach", "tcx_" + place[len(place)-1], "dev", place[0]}
-		},
+		func(place []string) []string { return []string{"bpftool", "net", "show", "dev", place[0]} }, nil,
 	},
 	"xdp": {
-		func(place []string) []string { return []string{"ip", "-d", "link", "show", "dev", place[0]} },
-		func(place, _ []string) []string { return []string{"ip", "link", "set", "dev", place[0], "xdp", "off"} },
+		func(place []string) []string { return []string{"ip", "-d", "link", "show", "dev", place[0]} }, nil,
 	},
 	"macvlan": {
 		func(place []string) []string { return []string{"ip", "-d", "link", "show", "dev", place[0]} },

@@ -167,7 +167,8 @@ func (p *pathCase) taken(a netip.Addr) (evidence []string, fix []report.Command)
 // asks in vain (neigh_resolve_output in net/core/neighbour.c). Where somebody has answered, it is no such case.
 var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 	"the endpoint is on another node, and the route to it leads to the pods of this node, of which none has its address",
-	removeIt,
+	"see whether the EndpointSlice has the pod's address and node, and whether the network plugin has made the route to "+
+		"the pods of that node here; a route that someone has added for the address alone is to be removed",
 	func(p *pathCase, end *netfilter.Outcome) *obstacle {
 		pkt := &end.Packet
 		at := p.placeOf(pkt.Dst)
@@ -190,8 +191,9 @@ var toOwnPods = misplaced(RoutedToOwnPods, "does not leave the node",
 		if ok {
 			by.evidence = append(by.evidence, fmt.Sprintf("ip neigh: %s dev %s %s", pkt.Dst, pkt.Out, e.State))
 		}
+		by.remedy.Commands = readSlices(p.svc).Commands
 		if words := l.By.DeleteRoute(); words != nil {
-			by.remedy.Commands = append(by.remedy.Commands, p.onNode("", words...))
+			by.remedy.Commands = append(by.remedy.Commands, p.onNode("where the EndpointSlice is right", words...))
 		}
 		return by
 	})

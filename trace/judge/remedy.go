@@ -23,9 +23,9 @@ type command struct {
 	onNode bool   // to be run on the node, as root
 	when   string // under which condition; empty: in any case
 
-	// These are in place of all the rest: what makes kube-proxy write every rule again, what shows why it does not run,
-	// and what has it remove its rules. Each depends on how it runs on the node.
-	restart, find, cleanup bool
+	// These are in place of all the rest: what makes kube-proxy write every rule again, and what shows why it does not
+	// run. Both depend on how it runs on the node.
+	restart, find bool
 	// chain is in place of them, too: the command that lists the chain at which the issue is.
 	chain bool
 }
@@ -61,13 +61,17 @@ func (n *node) adviseAt(at string, r remedy, i *issue) report.Remedy {
 	for _, c := range r.commands {
 		switch how := n.runsAs(); {
 		case c.restart:
-			first, why := n.beforeRestart(i)
-			for _, x := range slices.Concat(first, how.restart(n)) {
+			kept, known := n.keptChain(i)
+			if known {
+				out.Text, out.Commands = kept.Text, append(out.Commands, kept.Commands...)
+				continue
+			}
+			for _, x := range slices.Concat(kept.Commands, how.restart(n)) {
 				if !slices.Contains(out.Commands, x) { // that which finds out how it runs
 					out.Commands = append(out.Commands, x)
 				}
 			}
-			for _, note := range []string{how.note(n), why} {
+			for _, note := range []string{how.note(n), kept.Text} {
 				if note != "" {
 					out.Text += "; " + note
 				}
@@ -75,9 +79,6 @@ func (n *node) adviseAt(at string, r remedy, i *issue) report.Remedy {
 			continue
 		case c.find:
 			out.Commands = append(out.Commands, how.find(n))
-			continue
-		case c.cleanup:
-			out.Commands = append(out.Commands, how.cleanup(n)...)
 			continue
 		case c.chain:
 			if list := listChain(i.where, familyAt(i.where)); list != "" {

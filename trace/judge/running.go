@@ -195,27 +195,3 @@ func (r running) find(n *node) report.Command {
 	}
 	return report.Command{Line: podsOf(n.Name)}
 }
-
-// cleanup are the commands that have kube-proxy remove all of its rules (kube-proxy --cleanup); none where its program
-// has no such option. Where it may run in a pod, its program may not be on the node: those that tell come first.
-func (r running) cleanup(n *node) []report.Command {
-	const when = "connections to Services fail until the restart"
-	switch {
-	case r.inPod && r.pod != nil:
-		return []report.Command{{
-			Line: report.ShellLine("kubectl", "-n", r.pod.namespace, "exec", "pod/"+r.pod.name, "--", "kube-proxy", "--cleanup"),
-			When: when,
-		}}
-	case r.inPod:
-		return []report.Command{{
-			Line: podsOf(n.Name), When: "to find its pod, in which kube-proxy --cleanup is to be run (" + when + ")",
-		}}
-	case r.program != "":
-		return nil
-	case r.unit == "" && !r.none:
-		return append(r.restart(n), report.Command{
-			Line: "kube-proxy --cleanup", Node: n.Name, When: "only if it is not a pod (" + when + ")",
-		})
-	}
-	return []report.Command{{Line: "kube-proxy --cleanup", Node: n.Name, When: when}}
-}

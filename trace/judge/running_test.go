@@ -3,14 +3,12 @@
 package judge
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -242,47 +240,6 @@ func TestCleanupFitsHowKubeProxyRuns(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s: no ModeLeftover", processes)
-		}
-	}
-}
-
-// Where kube-proxy may run in a pod, its program may not be on the node: it is found out first.
-func TestCleanupIsNotProposedOnANodeWhereItMayBeAPod(t *testing.T) {
-	n := &node{State: &nodestate.State{Name: "node1"}, cluster: &Cluster{}}
-	for _, tt := range []struct {
-		name string
-		how  running
-		want []string // commands, "LINE (WHEN)"
-	}{
-		{
-			"not known",
-			running{},
-			[]string{
-				"kubectl get pods -A -o wide --field-selector spec.nodeName=node1 (to see whether it is a pod)",
-				"ps -e -o pid=,cgroup:512=,comm= | grep -E ' (kube-proxy|k3s.*|kubelite)$' (to see how else it runs)",
-				"kube-proxy --cleanup (only if it is not a pod (connections to Services fail until the restart))",
-			},
-		},
-		{
-			"a pod that was not read",
-			running{inPod: true},
-			[]string{
-				"kubectl get pods -A -o wide --field-selector spec.nodeName=node1 (to find its pod, in which " +
-					"kube-proxy --cleanup is to be run (connections to Services fail until the restart))",
-			},
-		},
-		{
-			"a unit of systemd",
-			running{unit: "kube-proxy.service"},
-			[]string{"kube-proxy --cleanup (connections to Services fail until the restart)"},
-		},
-	} {
-		var got []string
-		for _, c := range tt.how.cleanup(n) {
-			got = append(got, c.Line+" ("+c.When+")")
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got %q", tt.name, got)
 		}
 	}
 }

@@ -29,8 +29,7 @@ var (
 	_ = register(kind{
 		code: KubeProxyDown, severity: warning, scope: onNode, by: proxyStatus,
 		remedy: advice("find out why kube-proxy does not run on {node}",
-			command{find: true},
-			command{line: "kube-proxy --cleanup", onNode: true, when: "where another program serves Services"}),
+			command{find: true}),
 		issues: []string{"kubernetes/kubernetes#35641", "kubernetes/kubernetes#119265"},
 	})
 	_ = register(kind{

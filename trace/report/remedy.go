@@ -4,10 +4,12 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
@@ -37,6 +39,41 @@ func ShellLine(words ...string) string {
 	}
 	return strings.Join(quoted, " ")
 }
+
+// ShellWords are the words of a line that ShellLine made. What else a shell knows, such as "|", is a word like others.
+func ShellWords(line string) []string {
+	var out []string
+	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {
+		var word strings.Builder
+		for line != "" && line[0] != ' ' {
+			quoted, ok := strings.CutPrefix(line, "'")
+			escapes := strings.HasPrefix(line, "$'")
+			switch {
+			case ok || escapes:
+				text, rest, _ := strings.Cut(strings.TrimPrefix(quoted, "$'"), "'")
+				if escapes {
+					text = octal().ReplaceAllStringFunc(text, func(s string) string {
+						c, _ := strconv.ParseUint(s[1:], 8, 8) // three digits
+						return string([]byte{byte(c)})
+					})
+				}
+				word.WriteString(text)
+				line = rest
+			case strings.HasPrefix(line, `\'`):
+				word.WriteByte('\'')
+				line = line[2:]
+			default:
+				word.WriteByte(line[0])
+				line = line[1:]
+			}
+		}
+		out = append(out, word.String())
+	}
+	return out
+}
+
+// octal is a byte as ShellWord writes it in $'…'.
+var octal = lazyregexp.New(`\\[0-3][0-7]{2}`)
 
 // ShellWord quotes a text where that is necessary, so that a POSIX shell takes it for one word, or for a part of one,
 // and expands nothing in it. The result is always one line: a text with line breaks or other characters that a terminal

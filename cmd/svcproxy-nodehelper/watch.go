@@ -16,11 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
 	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/watch"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // watchFlags are the flags of watch.
@@ -125,6 +127,7 @@ func (o *watchFlags) client(dialer *watch.Dialer) (kubernetes.Interface, error) 
 		return nil, err
 	}
 	config.Dial = dialer.Dial
+	config.Wrap(apiraw.Bound(bounds.File))
 	config.UserAgent = "svcproxy-nodehelper/" + nodehelper.Version()
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"

@@ -45,6 +45,7 @@ func (a *API) Narrowed() error { return a.narrowed }
 // read is in Missing; a ConfigMap that cannot be read for another reason is in Unread, too. Services and EndpointSlices
 // have to be readable.
 func (a *API) Objects(ctx context.Context) (*snapshot.Cluster, error) {
+	ctx = counted(ctx)
 	c := &snapshot.Cluster{Missing: []string{"pods", kindEndpoints}}
 	var nodes, configMaps error
 	err := together(

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unsafe" // the size of a struct alone
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +27,9 @@ var ErrNoReports = errors.New("the cluster has no reports of agents (" + noderep
 // reportPage is how many NodeReports are requested at once: 8 MB where each is as large as an agent may make it.
 const reportPage = 500
 
+// reportMemory is what a report takes besides its findings, about.
+const reportMemory = 4 << 10
+
 // NodeReport is what the API has of a node's agent.
 type NodeReport struct {
 	Node   string
@@ -36,6 +40,7 @@ type NodeReport struct {
 // NodeReports lists what the agents of nodes have published.
 func NodeReports(ctx context.Context, client kubernetes.Interface) ([]*NodeReport, error) {
 	rest := client.Discovery().RESTClient()
+	seen := map[string]string{}
 	out, _, err := list(ctx, nodereport.Resource, metav1.ListOptions{},
 		func(ctx context.Context, o metav1.ListOptions) (p page[NodeReport], err error) {
 			request := rest.Get().AbsPath(nodereport.Path).SetHeader("Accept", "application/json")
@@ -49,7 +54,7 @@ func NodeReports(ctx context.Context, client kubernetes.Interface) ([]*NodeRepor
 			if err != nil {
 				return p, err
 			}
-			return reportsOf(data)
+			return reportsOf(data, seen)
 		})
 	switch {
 	case err == nil:
@@ -63,7 +68,7 @@ func NodeReports(ctx context.Context, client kubernetes.Interface) ([]*NodeRepor
 }
 
 // reportsOf reads a page of the list.
-func reportsOf(data []byte) (p page[NodeReport], err error) {
+func reportsOf(data []byte, seen map[string]string) (p page[NodeReport], err error) {
 	var l struct {
 		Kind     string            `json:"kind"`
 		Metadata metav1.ListMeta   `json:"metadata"`
@@ -77,6 +82,10 @@ func reportsOf(data []byte) (p page[NodeReport], err error) {
 	}
 	for _, item := range l.Items {
 		o, name, err := nodereport.Read(item)
+		if o != nil {
+			o.Share(seen)
+			p.memory += reportMemory + len(o.Status.Findings)*int(unsafe.Sizeof(nodereport.Finding{}))
+		}
 		p.items = append(p.items, NodeReport{Node: name, Object: o, Err: err})
 	}
 	p.more = l.Metadata.Continue

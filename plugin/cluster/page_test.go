@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -60,13 +61,13 @@ func TestPages(t *testing.T) {
 			"pages without end",
 			func(int, metav1.ListOptions) (page[int], error) { return full, nil },
 			0,
-			"the API server lists more than 200000 things: at most 200000 were expected",
+			"the API server lists more than 200000 things, or in more than 1000 pages: fewer were expected",
 		},
 		{
 			"empty pages without end",
 			func(int, metav1.ListOptions) (page[int], error) { return page[int]{more: "x"}, nil },
 			0,
-			"the API server lists more than 200000 things: at most 200000 were expected",
+			"the API server lists more than 200000 things, or in more than 1000 pages: fewer were expected",
 		},
 		{
 			"an error",
@@ -105,17 +106,17 @@ func TestEndlessAnswerOfTheAPIServer(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL}
-	config.Wrap(BoundResponses)
+	config.Wrap(apiraw.Bound(bounds.APIResponses))
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = FromAPI(client, "").Objects(t.Context())
-	if err == nil || !strings.HasSuffix(err.Error(), " is larger than 128 MB: at most 128 MB were expected") {
+	if err == nil || !strings.HasSuffix(err.Error(), " holds more than 200000 JSON objects: at most 200000 were expected") {
 		t.Errorf("got %v", err)
 	}
 	err = FromAPI(client, "").Pods(t.Context(), &snapshot.Cluster{}, Pods{All: true})
-	if err == nil || !strings.Contains(err.Error(), "/api/v1/pods is larger than 128 MB") {
+	if err == nil || !strings.Contains(err.Error(), "/api/v1/pods holds more than 200000 JSON objects") {
 		t.Errorf("got %v", err)
 	}
 }

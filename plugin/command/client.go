@@ -19,9 +19,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
 // client returns a client of the cluster that the kubectl flags name. The error is about the kubeconfig: nothing is
@@ -54,7 +56,7 @@ func (e *environment) client() (kubernetes.Interface, *rest.Config, error) {
 	lists := rest.CopyConfig(config)
 	lists.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	lists.ContentType = "application/vnd.kubernetes.protobuf"
-	lists.Wrap(cluster.BoundResponses)
+	lists.Wrap(apiraw.Bound(bounds.APIResponses))
 	c, err := kubernetes.NewForConfig(lists)
 	if err != nil {
 		return nil, nil, run.Usagef("%w", err)

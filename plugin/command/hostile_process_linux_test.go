@@ -33,9 +33,17 @@ func measured(t *testing.T, plugin, path string) (
 	code int, stdout, stderr string, memory int64, spent time.Duration,
 ) {
 	t.Helper()
+	return measuredRun(t, plugin, "verify", "-A", "--snapshot", path)
+}
+
+// measuredRun runs the plugin, and measures its memory and the processors' time.
+func measuredRun(t *testing.T, plugin string, args ...string) (
+	code int, stdout, stderr string, memory int64, spent time.Duration,
+) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, plugin, "verify", "-A", "--snapshot", path)
+	cmd := exec.CommandContext(ctx, plugin, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG=/nonexistent")
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut

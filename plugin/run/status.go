@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/maruel/natural"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
@@ -24,6 +27,13 @@ import (
 
 // maxStatusGroups is how many groups of findings a StatusReport lists.
 const maxStatusGroups = 1000
+
+// With more reports than manyReports, which stay in memory until they are printed, garbage is collected more often from
+// reportsMemory bytes on.
+const (
+	manyReports   = 1000
+	reportsMemory = 320 << 20
+)
 
 // foldedService stands for the Services whose findings have no room in the object of a node. No namespace has that
 // name.
@@ -60,6 +70,9 @@ func (s *Session) Status(ctx context.Context, selector string, service *corev1.S
 	if s.Objects != nil {
 		endpoints = s.Objects.EndpointSlices
 	}
+	if len(published) > manyReports {
+		debug.SetMemoryLimit(reportsMemory)
+	}
 	return statusOf(nodes, published, service, endpoints, s.Now()), nil
 }
 
@@ -70,7 +83,7 @@ type status struct {
 	now     time.Time
 	out     *report.StatusReport
 	fleet   []fleet.Node
-	details map[detailKey]*detail
+	details map[detailKey]*detail // of the groups that are listed
 }
 
 // detailKey is what is added up for a group.
@@ -113,21 +126,55 @@ func statusOf(
 	for _, n := range nodes {
 		s.add(n, of[n.Name])
 	}
-	patterns, left := fleet.Group(s.fleet, nodes, maxStatusGroups)
+	patterns, left, wrong := fleet.Group(s.fleet, nodes, maxStatusGroups)
 	s.out.GroupsLeft = left
+	for i := range patterns {
+		s.details[keyOf(&patterns[i])] = &detail{}
+	}
+	s.detail(of, wrong)
 	for i := range patterns {
 		s.out.Groups = append(s.out.Groups, s.group(&patterns[i]))
 	}
-	for k, d := range s.details {
-		switch {
-		case k.unknown:
-		case k.service == foldedService:
-			s.out.Summary.Folded += d.folded
-		default:
-			s.out.Summary.Findings++
-		}
-	}
 	return s.out
+}
+
+// detail adds up what the groups that are listed have besides the nodes, and counts all findings: wrong groups there are.
+func (s *status) detail(of map[string]*cluster.NodeReport, wrong int) {
+	folded := map[string]int{}
+	for i := range s.fleet {
+		n := &s.fleet[i]
+		if !n.Known {
+			continue
+		}
+		s.findings(&of[n.Name].Object.Status, func(f fleet.Finding, paths, services int, since *metav1.Time) {
+			k := detailKey{f.Code, f.Severity == report.Info, f.Service}
+			if !k.unknown && f.Service == foldedService {
+				folded[f.Code] = max(folded[f.Code], services)
+			}
+			d := s.details[k]
+			if d == nil {
+				return
+			}
+			d.paths += paths
+			d.folded = max(d.folded, services)
+			if since != nil && !since.IsZero() && (d.since.IsZero() || since.Time.Before(d.since)) {
+				d.since, d.node = since.Time, n.Name
+			}
+		})
+	}
+	s.out.Summary.Findings = wrong - len(folded)
+	for _, services := range folded {
+		s.out.Summary.Folded += services
+	}
+}
+
+// keyOf is the key of a group's details.
+func keyOf(p *report.Pattern) detailKey {
+	k := detailKey{code: p.Code, unknown: p.Severity == report.Info}
+	if p.Service != nil {
+		k.service = *p.Service
+	}
+	return k
 }
 
 // nothingBehind says why no endpoint is reached by a Service, on whatever node; "" where some may be.
@@ -165,7 +212,7 @@ func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
 		o := &p.Object.Status
 		known = fleet.Node{
 			Name: n.Name, Known: true, Mode: o.Mode.ReportMode(), ModeAt: o.JudgedAt.Time, Unsure: unsureOf(o),
-			Findings: s.findings(n.Name, o),
+			Findings: s.seq(o),
 		}
 		node.Verdict = s.verdict(o, known.Findings)
 		node.Paths = &report.Summary{
@@ -189,8 +236,11 @@ func (s *status) add(n *corev1.Node, p *cluster.NodeReport) {
 		if sum.OldestJudgedAt == "" || node.JudgedAt < sum.OldestJudgedAt {
 			sum.OldestJudgedAt = node.JudgedAt
 		}
-		if slices.ContainsFunc(known.Findings, func(f fleet.Finding) bool { return f.Severity != report.Info }) {
-			sum.Affected++
+		for f := range known.Findings {
+			if f.Severity != report.Info {
+				sum.Affected++
+				break
+			}
 		}
 	}
 	switch {
@@ -273,52 +323,37 @@ func unsureOf(o *nodereport.Status) func(code string, of report.ObjectRef) bool 
 	}
 }
 
-// findings are those of a node that were asked for, with the details of their groups.
-func (s *status) findings(node string, o *nodereport.Status) []fleet.Finding {
-	var out []fleet.Finding
-	add := func(f fleet.Finding, paths, folded int, since time.Time) {
-		out = append(out, f)
-		k := detailKey{f.Code, f.Severity == report.Info, f.Service}
-		d := s.details[k]
-		if d == nil {
-			d = &detail{}
-			s.details[k] = d
-		}
-		d.paths += paths
-		d.folded = max(d.folded, folded)
-		if !since.IsZero() && (d.since.IsZero() || since.Before(d.since)) {
-			d.since, d.node = since, node
-		}
-	}
+// findings calls add with those of a node that were asked for, with the paths, the Services that one stands for, and
+// since when it is there.
+func (s *status) findings(o *nodereport.Status, add func(f fleet.Finding, paths, folded int, since *metav1.Time)) {
 	for i := range o.Findings {
 		f := &o.Findings[i]
 		of := report.ObjectRef{Namespace: f.Namespace, Name: f.Service}
 		if s.service != nil && of != (report.ObjectRef{}) && of != *s.out.Service {
 			continue
 		}
-		var since time.Time
-		if f.Since != nil {
-			since = f.Since.Time
-		}
-		add(fleet.Finding{Code: f.Code, Severity: f.Severity, Service: of}, f.Paths, 0, since)
+		add(fleet.Finding{Code: f.Code, Severity: f.Severity, Service: of}, f.Paths, 0, f.Since)
 	}
 	for i := range o.Folded {
 		f := &o.Folded[i]
 		if s.service != nil {
 			break // of which Services they are is not known
 		}
-		var since time.Time
-		if f.Since != nil {
-			since = f.Since.Time
-		}
-		add(fleet.Finding{Code: f.Code, Severity: f.Severity, Service: foldedService}, f.Paths, f.Services, since)
+		add(fleet.Finding{Code: f.Code, Severity: f.Severity, Service: foldedService}, f.Paths, f.Services, f.Since)
 	}
-	return out
+}
+
+// seq are the findings of a node, for those who need nothing else of them.
+func (s *status) seq(o *nodereport.Status) iter.Seq[fleet.Finding] {
+	return func(yield func(fleet.Finding) bool) {
+		more := true
+		s.findings(o, func(f fleet.Finding, _, _ int, _ *metav1.Time) { more = more && yield(f) })
+	}
 }
 
 // verdict is that of a node: of its object, which findings can only make worse, or of the Service that was asked for
 // and of the node as a whole.
-func (s *status) verdict(o *nodereport.Status, findings []fleet.Finding) report.Verdict {
+func (s *status) verdict(o *nodereport.Status, findings iter.Seq[fleet.Finding]) report.Verdict {
 	v := o.Verdict
 	switch {
 	case s.out.ByDesign != "":
@@ -326,7 +361,7 @@ func (s *status) verdict(o *nodereport.Status, findings []fleet.Finding) report.
 	case s.service != nil:
 		v = report.Match
 	}
-	for _, f := range findings {
+	for f := range findings {
 		v = report.Worse(v, report.AgentVerdict(f.Severity))
 	}
 	return v
@@ -335,10 +370,7 @@ func (s *status) verdict(o *nodereport.Status, findings []fleet.Finding) report.
 // group makes a group of what nodes have in common.
 func (s *status) group(p *report.Pattern) report.StatusGroup {
 	g := report.StatusGroup{Pattern: *p}
-	k := detailKey{code: p.Code, unknown: p.Severity == report.Info}
-	if p.Service != nil {
-		k.service = *p.Service
-	}
+	k := keyOf(p)
 	if k.service == foldedService {
 		g.Service = nil
 	}

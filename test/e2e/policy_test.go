@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 )
@@ -107,6 +109,11 @@ func policyRefusesEachDeviation(t *testing.T, kubectl kubectl) {
 			return err == nil, err
 		})
 	}
+	for _, user := range []string{"someone", "system:serviceaccount:" + deployed + ":daemon-set-controller"} {
+		t.Run("a DaemonSet's by "+user, func(t *testing.T) {
+			refusedFor(t, dryCreateBy(t, impersonating(t, user), good["a DaemonSet"]), "is made by the DaemonSet controller alone")
+		})
+	}
 	if len(deviations) < 25 {
 		t.Fatalf("%d deviations", len(deviations))
 	}
@@ -140,6 +147,12 @@ func policyRefusesEachUpdate(t *testing.T) {
 		{"another image", container(func(c *corev1.Container) { c.Image = "busybox" }), badImage},
 		{"no name", label("app.kubernetes.io/name", ""), badLabels},
 		{"of another part", label("app.kubernetes.io/component", "daemon"), "this pod has no DaemonSet"},
+		{"of another part, with an owner that there is not", func(p *corev1.Pod) {
+			p.Labels["app.kubernetes.io/component"] = "daemon"
+			p.OwnerReferences = []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "DaemonSet", Name: "svcproxy-nodehelper", UID: "1", Controller: new(true),
+			}}
+		}, "does not change"},
 		{"of no run", label("svcproxy.dev/run-id", ""), badLabels},
 		{"a word for the runtime", func(p *corev1.Pod) {
 			p.Annotations["cdi.k8s.io/x"] = "vendor.example/disk=1"
@@ -306,9 +319,30 @@ func helperPod(t *testing.T, o launch.Options) *corev1.Pod {
 
 func dryCreate(t *testing.T, p *corev1.Pod) error {
 	t.Helper()
+	by := client
+	if p.Labels["app.kubernetes.io/component"] != "" { // as the controller of DaemonSets does, who alone may
+		by = impersonating(t, "system:serviceaccount:kube-system:daemon-set-controller")
+	}
+	return dryCreateBy(t, by, p)
+}
+
+func dryCreateBy(t *testing.T, by kubernetes.Interface, p *corev1.Pod) error {
+	t.Helper()
 	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	_, err := client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, options)
+	_, err := by.CoreV1().Pods(p.Namespace).Create(t.Context(), p, options)
 	return err
+}
+
+// impersonating is a client of another user, who may do everything but for the policies.
+func impersonating(t *testing.T, user string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // refusedFor fails where it was not the policy that refused, and for this.

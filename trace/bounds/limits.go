@@ -61,10 +61,20 @@ const (
 	Objects = 200_000
 	// Object is the largest object, as JSON, in bytes: etcd refuses requests above 1.5 MB (--max-request-bytes).
 	Object = 3 << 20
-	// APIResponse is the largest response of an API server to one request, in bytes: a page of a list, or an object.
-	APIResponse = File
-	// APIPage is how many objects are requested at once.
-	APIPage = 5000
+	// APIResponses is the most bytes of responses of an API server that are in memory at once: pages of lists, and objects.
+	APIResponses = 64 << 20
+	// APIPage is how many objects are requested at once, fewer where they are too large, and APIPages is in how many pages
+	// all of a kind may come.
+	APIPage  = 1000
+	APIPages = 1000
+	// APIItems is the most objects of a page, and APIFields the most fields of all of them: empty ones take a thousand and
+	// a hundred bytes in memory.
+	APIItems  = 20_000
+	APIFields = 1_000_000
+	// APIObjects is the most bytes that all objects that are listed may take in memory, about, but for pods, and APIPods
+	// the same of these.
+	APIObjects = 128 << 20
+	APIPods    = 256 << 20
 )
 
 // Limits of what is judged.

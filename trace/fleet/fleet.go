@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +21,9 @@ type Node struct {
 	Known bool         // it was judged; else the rest is empty
 	Mode  *report.Mode // nil where it is not known
 	// ModeAt is when Mode was read; zero where that was at the same time on all nodes.
-	ModeAt   time.Time
-	Findings []Finding
+	ModeAt time.Time
+	// Findings are those of the node; nil: none. They are asked for once, and kept by nobody: 10,000 nodes may have 80 each.
+	Findings iter.Seq[Finding]
 	// Unsure tells whether the node may have a finding that is not in Findings; nil: it has no other one.
 	Unsure func(code string, of report.ObjectRef) bool
 }
@@ -43,7 +45,7 @@ type key struct {
 
 // group is one finding of one Service.
 type group struct {
-	on       map[string]bool // nodes
+	on       []int32         // nodes, in order
 	severity report.Severity // the worst
 }
 
@@ -68,7 +70,7 @@ func Patterns(reports []report.NodeReport, nodes []*corev1.Node) []report.Patter
 	if known < 2 {
 		return nil
 	}
-	out, _ := Group(fleet, nodes, 0)
+	out, _, _ := Group(fleet, nodes, 0)
 	return out
 }
 
@@ -80,9 +82,10 @@ func nodeOf(r *report.NodeReport) Node {
 		return n
 	}
 	n.Known, n.Mode = true, r.Mode
+	var findings []Finding
 	add := func(of report.ObjectRef, f *report.Finding) {
 		if f.Severity != report.Info { // information is true of many healthy nodes
-			n.Findings = append(n.Findings, Finding{f.Code, f.Severity, of})
+			findings = append(findings, Finding{f.Code, f.Severity, of})
 		}
 	}
 	for i := range r.Findings {
@@ -102,6 +105,7 @@ func nodeOf(r *report.NodeReport) Node {
 			add(of, &p.Findings[k])
 		}
 	}
+	n.Findings = slices.Values(findings)
 	n.Unsure = func(_ string, of report.ObjectRef) bool { return unsure[of] }
 	return n
 }
@@ -109,7 +113,10 @@ func nodeOf(r *report.NodeReport) Node {
 // Group groups the findings of nodes, and says of each group what its nodes share. objects are the Node objects; those
 // of other nodes are passed over. The worst comes first, and of that what is on most nodes. limit is how many groups
 // are made, and left how many there are besides; 0: all are made.
-func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Pattern, left int) {
+// wrong is how many of all are more than information.
+func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Pattern, left, wrong int) {
+	nodes = slices.Clone(nodes) // groups name them in this order
+	slices.SortStableFunc(nodes, func(a, b Node) int { return natural.Compare(a.Name, b.Name) })
 	byName := make(map[string]*corev1.Node, len(objects))
 	for _, n := range objects {
 		byName[n.Name] = n
@@ -127,8 +134,12 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 			of[i] = propertiesOf(byName[n.Name], keys, n.Mode, n.ModeAt)
 		}
 	}
-	groups := grouped(nodes)
-	order := inOrder(groups)
+	order := inOrder(grouped(nodes))
+	for i := range order {
+		if !order[i].unknown {
+			wrong++
+		}
+	}
 	if limit > 0 && len(order) > limit {
 		order, left = order[:limit], len(order)-limit
 	}
@@ -136,16 +147,18 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 	looked := 0                              // at how many values, for that
 	out = make([]report.Pattern, 0, len(order))
 	for _, k := range order {
-		p := report.Pattern{Code: k.code, Severity: groups[k].severity}
+		p := report.Pattern{Code: k.code, Severity: k.severity}
 		if k.service.Name != "" || k.service.Namespace != "" {
 			p.Service = &report.ObjectRef{Namespace: k.service.Namespace, Name: k.service.Name}
 		}
 		var bad, good []properties
 		kinds := make([]byte, len(nodes))
+		on := k.on
 		for i := range nodes {
 			n := &nodes[i]
 			switch {
-			case groups[k].on[n.Name]:
+			case len(on) > 0 && int(on[0]) == i:
+				on = on[1:]
 				p.Nodes = append(p.Nodes, n.Name)
 				bad = append(bad, of[i])
 				kinds[i] = '+'
@@ -158,7 +171,6 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 				kinds[i] = '-'
 			}
 		}
-		slices.SortFunc(p.Nodes, natural.Compare)
 		same, ok := compared[string(kinds)]
 		switch {
 		case ok:
@@ -176,20 +188,25 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 		p.Shared = same
 		out = append(out, p)
 	}
-	return out, left
+	return out, left, wrong
+}
+
+// ordered is a group with its key.
+type ordered struct {
+	key
+	*group
 }
 
 // inOrder are the keys of groups in the order in which they are said.
-func inOrder(groups map[key]*group) []key {
-	out := make([]key, 0, len(groups))
-	for k := range groups {
-		out = append(out, k)
+func inOrder(groups map[key]*group) []ordered {
+	out := make([]ordered, 0, len(groups))
+	for k, g := range groups {
+		out = append(out, ordered{k, g})
 	}
-	slices.SortFunc(out, func(a, b key) int {
+	slices.SortFunc(out, func(a, b ordered) int {
 		return cmp.Or(
-			report.CompareSeverities(groups[a].severity, groups[b].severity),
-			len(groups[b].on)-len(groups[a].on), strings.Compare(a.code, b.code),
-			strings.Compare(nameOf(&a.service), nameOf(&b.service)),
+			report.CompareSeverities(a.severity, b.severity), len(b.on)-len(a.on), strings.Compare(a.code, b.code),
+			strings.Compare(a.service.Namespace, b.service.Namespace), strings.Compare(a.service.Name, b.service.Name),
 		)
 	})
 	return out
@@ -207,17 +224,22 @@ func grouped(nodes []Node) map[key]*group {
 	out := map[key]*group{}
 	for i := range nodes {
 		n := &nodes[i]
-		for _, f := range n.Findings {
+		if n.Findings == nil {
+			continue
+		}
+		for f := range n.Findings {
 			if !slices.Contains(report.AgentSeverities, f.Severity) {
 				continue
 			}
 			k := key{f.Service, f.Code, f.Severity == report.Info}
 			x := out[k]
 			if x == nil {
-				x = &group{on: map[string]bool{}, severity: f.Severity}
+				x = &group{severity: f.Severity}
 				out[k] = x
 			}
-			x.on[n.Name] = true
+			if last := len(x.on) - 1; last < 0 || x.on[last] != int32(i) { //nolint:gosec // of nodes
+				x.on = append(x.on, int32(i)) //nolint:gosec // likewise
+			}
 			if report.CompareSeverities(f.Severity, x.severity) < 0 {
 				x.severity = f.Severity
 			}

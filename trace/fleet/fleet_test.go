@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -237,11 +238,11 @@ func TestComparisonsAreBoundedByWhatTheyLookAt(t *testing.T) {
 			o.Labels[fmt.Sprintf("l-%d", k)] = strconv.Itoa(i % (k + 2))
 		}
 		objects = append(objects, o)
-		fleet = append(fleet, Node{Name: o.Name, Known: true, Mode: &report.Mode{}, Findings: []Finding{
+		fleet = append(fleet, Node{Name: o.Name, Known: true, Mode: &report.Mode{}, Findings: slices.Values([]Finding{
 			{"C" + strconv.Itoa(i%maxCompared), report.Error, report.ObjectRef{Namespace: "shop", Name: "web"}},
-		}})
+		})})
 	}
-	out, _ := Group(fleet, objects, 0)
+	out, _, _ := Group(fleet, objects, 0)
 	compared := 0
 	for _, p := range out {
 		if !p.NotCompared {

@@ -43,6 +43,34 @@ func Read(data []byte) (o *Object, name string, err error) {
 	return o, name, nil
 }
 
+// Share makes texts that many objects have one in memory, by those that were seen before, and drops what is not used.
+func (o *Object) Share(seen map[string]string) {
+	o.ManagedFields = slices.DeleteFunc(o.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Time == nil })
+	for i := range o.ManagedFields {
+		o.ManagedFields[i] = metav1.ManagedFieldsEntry{Time: o.ManagedFields[i].Time}
+	}
+	share := func(s *string) {
+		if same, ok := seen[*s]; ok {
+			*s = same
+		} else if len(seen) < maxShared {
+			seen[*s] = *s
+		}
+	}
+	for i := range o.Status.Findings {
+		f := &o.Status.Findings[i]
+		for _, s := range []*string{&f.Code, (*string)(&f.Severity), &f.Namespace, &f.Service} {
+			share(s)
+		}
+		if i > 0 && f.Since != nil && f.Since.Equal(o.Status.Findings[i-1].Since) {
+			f.Since = o.Status.Findings[i-1].Since
+		}
+	}
+	o.Status.Findings = slices.Clip(o.Status.Findings)
+}
+
+// maxShared is how many texts are remembered: those of Services that are wrong on many nodes are soon among them.
+const maxShared = 20_000
+
 // verdicts are those that an object may have.
 var verdicts = []report.Verdict{report.Match, report.ByDesign, report.Warning, report.Mismatch, report.Unknown}
 

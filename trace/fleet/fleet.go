@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"cmp"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ type Node struct {
 	Mode  *report.Mode // nil where it is not known
 	// ModeAt is when Mode was read; zero where that was at the same time on all nodes.
 	ModeAt time.Time
-	// Findings are those of the node; nil: none. They are asked for once, and kept by nobody: 10,000 nodes may have 80 each.
+	// Findings are those of the node; nil: none. They are not kept: 10,000 nodes may have 80 each.
 	Findings iter.Seq[Finding]
 	// Unsure tells whether the node may have a finding that is not in Findings; nil: it has no other one.
 	Unsure func(code string, of report.ObjectRef) bool
@@ -45,8 +46,11 @@ type key struct {
 
 // group is one finding of one Service.
 type group struct {
-	on       []int32         // nodes, in order
-	severity report.Severity // the worst
+	key
+
+	nodes    int     // how many have it
+	on       []int32 // which, in order
+	severity report.Severity
 }
 
 // How many different sets of nodes are compared at most, as most findings are of the same nodes, and how many values of
@@ -134,15 +138,7 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 			of[i] = propertiesOf(byName[n.Name], keys, n.Mode, n.ModeAt)
 		}
 	}
-	order := inOrder(grouped(nodes))
-	for i := range order {
-		if !order[i].unknown {
-			wrong++
-		}
-	}
-	if limit > 0 && len(order) > limit {
-		order, left = order[:limit], len(order)-limit
-	}
+	order, left, wrong := grouped(nodes, limit)
 	compared := map[string][]report.Shared{} // by which nodes are which
 	looked := 0                              // at how many values, for that
 	out = make([]report.Pattern, 0, len(order))
@@ -151,7 +147,6 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 		if k.service.Name != "" || k.service.Namespace != "" {
 			p.Service = &report.ObjectRef{Namespace: k.service.Namespace, Name: k.service.Name}
 		}
-		var bad, good []properties
 		kinds := make([]byte, len(nodes))
 		on := k.on
 		for i := range nodes {
@@ -160,14 +155,12 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 			case len(on) > 0 && int(on[0]) == i:
 				on = on[1:]
 				p.Nodes = append(p.Nodes, n.Name)
-				bad = append(bad, of[i])
 				kinds[i] = '+'
 			case !n.Known || n.Unsure != nil && n.Unsure(k.code, k.service):
 				p.NotKnown++
 				kinds[i] = '?'
 			default:
 				p.Without++
-				good = append(good, of[i])
 				kinds[i] = '-'
 			}
 		}
@@ -177,6 +170,15 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 		case len(compared) >= maxCompared || looked > maxValues:
 			p.NotCompared = true
 		default:
+			var bad, good []properties
+			for i, kind := range kinds {
+				switch kind {
+				case '+':
+					bad = append(bad, of[i])
+				case '-':
+					good = append(good, of[i])
+				}
+			}
 			for _, list := range [][]properties{bad, good} {
 				for i := range list {
 					looked += len(list[i].texts) + len(list[i].times)
@@ -191,25 +193,12 @@ func Group(nodes []Node, objects []*corev1.Node, limit int) (out []report.Patter
 	return out, left, wrong
 }
 
-// ordered is a group with its key.
-type ordered struct {
-	key
-	*group
-}
-
-// inOrder are the keys of groups in the order in which they are said.
-func inOrder(groups map[key]*group) []ordered {
-	out := make([]ordered, 0, len(groups))
-	for k, g := range groups {
-		out = append(out, ordered{k, g})
-	}
-	slices.SortFunc(out, func(a, b ordered) int {
-		return cmp.Or(
-			report.CompareSeverities(a.severity, b.severity), len(b.on)-len(a.on), strings.Compare(a.code, b.code),
-			strings.Compare(a.service.Namespace, b.service.Namespace), strings.Compare(a.service.Name, b.service.Name),
-		)
-	})
-	return out
+// compare orders groups as they are said.
+func compare(a, b *group) int {
+	return cmp.Or(
+		report.CompareSeverities(a.severity, b.severity), b.nodes-a.nodes, strings.Compare(a.code, b.code),
+		strings.Compare(a.service.Namespace, b.service.Namespace), strings.Compare(a.service.Name, b.service.Name),
+	)
 }
 
 func nameOf(s *report.ObjectRef) string {
@@ -219,31 +208,70 @@ func nameOf(s *report.ObjectRef) string {
 	return s.Namespace + "/" + s.Name
 }
 
-// grouped groups the findings of nodes.
-func grouped(nodes []Node) map[key]*group {
-	out := map[key]*group{}
-	for i := range nodes {
-		n := &nodes[i]
-		if n.Findings == nil {
-			continue
-		}
-		for f := range n.Findings {
-			if !slices.Contains(report.AgentSeverities, f.Severity) {
+// grouped groups the findings of nodes: the first limit groups in their order, 0 for all, how many there are besides,
+// and how many of all are more than information. Of all groups only numbers are kept: 10,000 nodes may have 800,000.
+func grouped(nodes []Node, limit int) (out []*group, left, wrong int) {
+	type count struct {
+		nodes, last int32
+		severity    uint8 // in report.AgentSeverities
+		listed      bool
+	}
+	counts := map[uint64]count{}
+	seed := maphash.MakeSeed()
+	each := func(f func(i int, k key, hash uint64, severity int)) {
+		for i := range nodes {
+			if nodes[i].Findings == nil {
 				continue
 			}
-			k := key{f.Service, f.Code, f.Severity == report.Info}
-			x := out[k]
-			if x == nil {
-				x = &group{severity: f.Severity}
-				out[k] = x
-			}
-			if last := len(x.on) - 1; last < 0 || x.on[last] != int32(i) { //nolint:gosec // of nodes
-				x.on = append(x.on, int32(i)) //nolint:gosec // likewise
-			}
-			if report.CompareSeverities(f.Severity, x.severity) < 0 {
-				x.severity = f.Severity
+			for x := range nodes[i].Findings {
+				if severity := slices.Index(report.AgentSeverities, x.Severity); severity >= 0 {
+					k := key{x.Service, x.Code, x.Severity == report.Info}
+					f(i, k, maphash.Comparable(seed, k), severity)
+				}
 			}
 		}
 	}
-	return out
+	each(func(i int, k key, hash uint64, severity int) {
+		c, has := counts[hash]
+		if !has && !k.unknown {
+			wrong++
+		}
+		if !has || report.CompareSeverities(report.AgentSeverities[severity], report.AgentSeverities[c.severity]) < 0 {
+			c.severity = uint8(severity) //nolint:gosec // there are three
+		}
+		if at := int32(i); !has || c.last != at { //nolint:gosec // of nodes
+			c.nodes, c.last = c.nodes+1, at
+		}
+		counts[hash] = c
+	})
+	first := func() {
+		slices.SortFunc(out, compare)
+		if limit > 0 {
+			out = out[:min(limit, len(out))]
+		}
+	}
+	each(func(_ int, k key, hash uint64, _ int) {
+		c := counts[hash]
+		if c.listed {
+			return
+		}
+		c.listed = true
+		counts[hash] = c
+		out = append(out, &group{key: k, nodes: int(c.nodes), severity: report.AgentSeverities[c.severity]})
+		if limit > 0 && len(out) == 2*limit {
+			first()
+		}
+	})
+	first()
+	listed := make(map[uint64]*group, len(out))
+	for _, g := range out {
+		listed[maphash.Comparable(seed, g.key)] = g
+	}
+	each(func(i int, _ key, hash uint64, _ int) {
+		at := int32(i) //nolint:gosec // of nodes
+		if g := listed[hash]; g != nil && (len(g.on) == 0 || g.on[len(g.on)-1] != at) {
+			g.on = append(g.on, at)
+		}
+	})
+	return out, len(counts) - len(out), wrong
 }

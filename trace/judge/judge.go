@@ -217,34 +217,20 @@ func withoutQuiet(paths []judged) []judged {
 			shown[fact{p.Frontend, f.Code}] = true
 		}
 	}
-	type doubt struct {
-		frontend         report.Frontend
-		from, code, what string
+	type source struct {
+		frontend report.Frontend
+		from     string
 	}
-	doubted := map[doubt]bool{}
-	judgedFrom := map[doubt]bool{} // with the frontend and the origin alone
-	// stands reports whether paths that are shown say what is not known of one, and notes it: those from the same origin,
-	// which would be taken for it, or of the same frontend where none is from there.
-	stands := func(p *judged) bool {
-		all := len(p.Findings) > 0
-		for _, f := range p.Findings {
-			of, from := doubt{p.Frontend, "", f.Code, f.Subject}, doubt{p.Frontend, p.Origin.Kind, f.Code, f.Subject}
-			if judgedFrom[doubt{frontend: p.Frontend, from: p.Origin.Kind}] {
-				all = all && doubted[from]
-			} else {
-				all = all && doubted[of]
-			}
-			doubted[of], doubted[from] = true, true
-		}
-		return all
-	}
+	// The origins that paths are shown from, and those, and the frontends, of which one is not right.
+	claimed, open, opened := map[source]bool{}, map[source]bool{}, map[report.Frontend]bool{}
 	wrongForPods := map[report.Frontend]bool{}
 	for i := range paths {
 		if p := &paths[i]; !p.quiet {
 			show(p)
-			judgedFrom[doubt{frontend: p.Frontend, from: p.Origin.Kind}] = true
-			if p.Verdict == report.Unknown {
-				stands(p)
+			at := source{p.Frontend, p.Origin.Kind}
+			claimed[at] = true
+			if p.Verdict == report.Unknown || p.Verdict == report.Mismatch {
+				open[at], opened[p.Frontend] = true, true
 			}
 			if p.Origin.Kind == string(expect.FromPod) && p.Verdict == report.Mismatch {
 				wrongForPods[p.Frontend] = true
@@ -262,8 +248,12 @@ func withoutQuiet(paths []judged) []judged {
 		if isShortCut(&p) && wrong[serviceOf(&p)] {
 			return true
 		}
-		if p.Verdict == report.Unknown {
-			return stands(&p)
+		if at := (source{p.Frontend, p.Origin.Kind}); p.Verdict == report.Unknown {
+			if open[at] || !claimed[at] && opened[p.Frontend] {
+				return true // nothing that is shown says that it is right
+			}
+			claimed[at], open[at] = true, true
+			return false
 		}
 		news := slices.ContainsFunc(p.Findings, func(f report.Finding) bool { return !shown[fact{p.Frontend, f.Code}] })
 		show(&p)

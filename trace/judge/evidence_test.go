@@ -242,7 +242,8 @@ func (w *capturedNode) evidence(row *evidenceRow, v variant, intact *report.Node
 			unknown++
 		}
 	}
-	if len(before) != len(after) {
+	// A pod on its way to itself has a path of its own where only that depends on the file.
+	if own := len(after) - len(before); own < 0 || own > 0 && row.why() == "" {
 		w.t.Errorf("%s %s: %d facts become %d", row.file, v.name, len(before), len(after))
 	}
 	if unknown > 0 {

@@ -54,8 +54,8 @@ func Isolate(t *testing.T, namespaces uintptr, tools ...string) bool {
 	return false
 }
 
-// IsolateProcesses is [Isolate] with a network, and with processes of its own: it is the first one, and /proc shows it and
-// those that it starts.
+// IsolateProcesses is [Isolate] with a network, and with processes of its own: it is the first one, and /proc shows it
+// and those that it starts.
 func IsolateProcesses(t *testing.T, tools ...string) bool {
 	t.Helper()
 	if !Isolate(t, syscall.CLONE_NEWNET|syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, tools...) {

@@ -60,8 +60,8 @@ func parse(data []byte) (out []Hierarchy) {
 	return out
 }
 
-// Line is the control group that tells most about a process, as a line of /proc/PID/cgroup has it: of version 2, else of
-// systemd's own tree; "" where neither is told.
+// Line is the control group that tells most about a process, as a line of /proc/PID/cgroup has it: of version 2, else
+// of systemd's own tree; "" where neither is told.
 func Line(groups []Hierarchy) string {
 	var systemd string
 	for _, h := range groups {
@@ -85,8 +85,8 @@ var (
 
 // PodOf returns the UID of the pod that a process belongs to by its control groups, as the node sees them (see
 // [OnNode]): that of a pod, below that of all pods, in directories that are all root's and that no one else may write.
-// Of a static pod it is the hash of its manifest. A directory of this name that a user makes in a control group of their
-// own is none.
+// Of a static pod it is the hash of its manifest. A directory of this name that a user makes in a control group of
+// their own is none.
 func PodOf(groups []Hierarchy) (uid string, err error) {
 	err = errors.New("its control group is no pod's")
 	for _, h := range groups {

@@ -24,8 +24,8 @@ type reader struct {
 
 	kernel *kernel
 	// proxy is kube-proxy's process, or that of the program that contains it; nil where neither is among processes, which
-	// are those that may serve Services here. named are those that merely have such a name, and unidentified says why it is
-	// not known which processes there are.
+	// are those that may serve Services here. named are those that merely have such a name, and unidentified says why it
+	// is not known which processes there are.
 	proxy        *process.Process
 	processes    []*process.Process
 	named        []process.Named

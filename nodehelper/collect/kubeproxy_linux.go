@@ -228,9 +228,9 @@ const (
 	askAnswer = bounds.SmallFile
 )
 
-// endpoint reads kube-proxy's answer to a request. Of an answer that is an error nothing is repeated: it may be anything.
-// The connection is closed by a reset, so that connection tracking removes its entry after ten seconds instead of two
-// minutes (nf_conntrack_tcp_timeout_close and _time_wait).
+// endpoint reads kube-proxy's answer to a request. Of an answer that is an error nothing is repeated: it may be
+// anything. The connection is closed by a reset, so that connection tracking removes its entry after ten seconds
+// instead of two minutes (nf_conntrack_tcp_timeout_close and _time_wait).
 func endpoint(at address, path string) func(context.Context, *reader) ([]byte, error) {
 	return func(ctx context.Context, r *reader) ([]byte, error) {
 		if r.proxy == nil {

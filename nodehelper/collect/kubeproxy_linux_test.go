@@ -32,13 +32,14 @@ const asProxy = "SVCPROXY_TEST_PROXY"
 func TestMain(m *testing.M) {
 	at := os.Getenv(asProxy)
 	if at == "" {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	l, err := net.Listen("tcp", at)
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	server := http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(answer)}
 	_ = server.Serve(l)
 }
@@ -137,14 +138,18 @@ func TestKubeProxyAddresses(t *testing.T) {
 		metrics, live string
 	}{
 		{nil, "127.0.0.1:10249", "127.0.0.1:10256"},
-		{[]string{"--metrics-bind-address=0.0.0.0:1", "--healthz-bind-address", "10.0.0.1"}, "invalid AddrPort", "10.0.0.1:10256"},
+		{
+			[]string{"--metrics-bind-address=0.0.0.0:1", "--healthz-bind-address", "10.0.0.1"},
+			"invalid AddrPort", "10.0.0.1:10256",
+		},
 		{[]string{"--metrics-bind-address=[::1]:5", "--healthz-bind-address=:7"}, "[::1]:5", "127.0.0.1:10256"},
 		{[]string{"--metrics-bind-address="}, "127.0.0.1:10249", "127.0.0.1:10256"},
 		{[]string{"--metrics-bind-address=example.org:80"}, "127.0.0.1:10249", "127.0.0.1:10256"},
 	} {
 		p := &process.Process{Args: append([]string{"kube-proxy"}, tt.args...)}
-		if m, l := netip.AddrPortFrom(metricsAddress.port(p)).String(), netip.AddrPortFrom(healthAddress.port(p)).String(); m != tt.metrics ||
-			l != tt.live {
+		m := netip.AddrPortFrom(metricsAddress.port(p)).String()
+		l := netip.AddrPortFrom(healthAddress.port(p)).String()
+		if m != tt.metrics || l != tt.live {
 			t.Errorf("%v: %s, %s", tt.args, m, l)
 		}
 	}
@@ -181,14 +186,16 @@ func TestConfigOfKubeProxy(t *testing.T) {
 	}
 	p, _ := proxyAt(t, "127.0.0.1:9", 0, "--config="+file)
 	data, err := readProxyConfig(t.Context(), &reader{proxy: p})
-	if want := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmetricsBindAddress: 0.0.0.0:9\nmode: nftables\n"; err != nil ||
-		string(data) != want {
+	if want := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n" +
+		"metricsBindAddress: 0.0.0.0:9\nmode: nftables\n"; err != nil || string(data) != want {
 		t.Errorf("%q, %v", data, err)
 	}
 	if at, err := metricsAddress.socket(p); err != nil || at.String() != "127.0.0.1:9" {
 		t.Errorf("%s, %v", at, err)
 	}
-	for _, name := range []string{"/etc/shadow", "../../../../../etc/shadow", "/proc/self/root/etc/shadow", "/does/not/exist", "/dev/zero"} {
+	for _, name := range []string{
+		"/etc/shadow", "../../../../../etc/shadow", "/proc/self/root/etc/shadow", "/does/not/exist", "/dev/zero",
+	} {
 		q := *p
 		q.Args = []string{"kube-proxy", "--config=" + name}
 		if data, err := readProxyConfig(t.Context(), &reader{proxy: &q}); err == nil || data != nil ||
@@ -303,14 +310,15 @@ func TestImpostorIsLeftOut(t *testing.T) {
 	}
 }
 
-// A helper whose pod has not the node's PID namespace reads what does not depend on processes, and says of each file that
-// does why it is not read.
+// A helper whose pod has not the node's PID namespace reads what does not depend on processes, and says of each file
+// that does why it is not read.
 func TestFewRightsOfAHelper(t *testing.T) {
 	if !isolate(t) { // the test is process 1, as such a helper is
 		return
 	}
 	files := []string{
-		snapshot.AddrFile, snapshot.ProcessesFile, snapshot.FlagsFile, snapshot.ProxyConfigFile, snapshot.ConfigzFile, snapshot.ProxyModeFile,
+		snapshot.AddrFile, snapshot.ProcessesFile, snapshot.FlagsFile, snapshot.ProxyConfigFile, snapshot.ConfigzFile,
+		snapshot.ProxyModeFile,
 	}
 	got := map[string]string{}
 	if err := Collect(t.Context(), Options{Root: t.TempDir(), Files: files}, func(f File) error {
@@ -320,7 +328,8 @@ func TestFewRightsOfAHelper(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, unread := range got {
-		if is := strings.Contains(unread, "its pod does not use the node's PID namespace"); is == (file == snapshot.AddrFile) {
+		is := strings.Contains(unread, "its pod does not use the node's PID namespace")
+		if is == (file == snapshot.AddrFile) {
 			t.Errorf("%s: %q", file, unread)
 		}
 	}
@@ -376,7 +385,9 @@ func TestImpostorsChangeNoFile(t *testing.T) {
 		r.proxy = proxyOf(r.processes)
 		got := map[string]string{}
 		if err := r.read(t.Context(), others, func(f File) error {
-			lines := slices.DeleteFunc(strings.SplitAfter(string(f.Data), "\n"), func(l string) bool { return strings.HasPrefix(l, "# ") })
+			lines := slices.DeleteFunc(strings.SplitAfter(string(f.Data), "\n"), func(l string) bool {
+				return strings.HasPrefix(l, "# ")
+			})
 			got[f.Name] = strings.Join(lines, "") + f.Unread
 			return nil
 		}); err != nil {
@@ -431,7 +442,10 @@ func TestConfigOfKubeProxyThatDoesNotRun(t *testing.T) {
 		{"a service of the node", "var/lib/kube-proxy/kube-proxy-config.yaml", config, config},
 		{"in /etc", "etc/kubernetes/kube-proxy-config.yaml", config, config},
 		{"another kind", "var/lib/kube-proxy/config.conf", "kind: KubeletConfiguration\n", ""},
-		{"fields that decide nothing here are left out", "var/lib/kube-proxy/config.conf", config + "clientConnection: {kubeconfig: /secret}\n", config},
+		{
+			"fields that decide nothing here are left out", "var/lib/kube-proxy/config.conf",
+			config + "clientConnection: {kubeconfig: /secret}\n", config,
+		},
 		{"too large", "var/lib/kube-proxy/config.conf", config + strings.Repeat("#", bounds.Config), ""},
 		{"no file", "", "", ""},
 		{"a link out of it", "link", "", ""},

@@ -99,8 +99,8 @@ func Find(pod Pod) (*Namespace, error) {
 	return found, err
 }
 
-// look opens the network namespace of a process, and returns the pod that it belongs to; "" where it belongs to none, as
-// far as its control group tells. Both are of the one process.
+// look opens the network namespace of a process, and returns the pod that it belongs to; "" where it belongs to none,
+// as far as its control group tells. Both are of the one process.
 func look(pid int, dir *os.File) (n *Namespace, uid string, err error) {
 	n, err = open(pid, dir)
 	if err != nil {

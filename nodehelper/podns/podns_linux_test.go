@@ -147,7 +147,10 @@ func TestOnlyTheKubeletSaysWhosePodItIs(t *testing.T) {
 		found       bool
 	}{
 		{"the kubelet's", "kubepods/besteffort/pod" + uid, 0, true},
-		{"systemd's names", "kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-x.scope", 0, true},
+		{
+			"systemd's names",
+			"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-x.scope", 0, true,
+		},
 		{"a user's", "kubepods/besteffort/pod" + uid, 65534, false},
 		{"not below that of all pods", "pod" + uid, 0, false},
 		{"another pod's", "kubepods/pod" + strings.Replace(uid, "0a1b", "ffff", 1), 0, false},

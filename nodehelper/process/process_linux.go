@@ -52,8 +52,8 @@ const (
 )
 
 // Find finds the processes in this thread's network namespace that run one of some programs, by the file names of their
-// executables, and those that merely have such a name, at most maxNamed of them. Of a process and its children the process
-// alone is found: a child has its executable until it runs another one. The caller closes each.
+// executables, and those that merely have such a name, at most maxNamed of them. Of a process and its children the
+// process alone is found: a child has its executable until it runs another one. The caller closes each.
 //
 // A process is what its name says if root itself vouches for it: see [vouch].
 func Find(programs []Program) (found []*Process, named []Named, err error) {
@@ -190,8 +190,8 @@ func fileAt(dir int, path string) (fileID, error) {
 // thread may be in a pod's to make a connection there.
 const ownNetwork = "/proc/thread-self/ns/net"
 
-// look looks at a process: it returns it if it runs one of the programs, and if it merely has the name of one, that name
-// and why it is not taken for it.
+// look looks at a process: it returns it if it runs one of the programs, and if it merely has the name of one, that
+// name and why it is not taken for it.
 func (n *node) look(pid int, dir *os.File, programs []Program) (p *Process, name string, err error) {
 	exe, err := readlinkAt(dir, "exe")
 	if err != nil {
@@ -219,7 +219,6 @@ func (n *node) look(pid int, dir *os.File, programs []Program) (p *Process, name
 	}
 	p = &Process{PID: pid, Program: program, Name: called, Args: args, dir: dir}
 	if err := n.vouch(p); err != nil {
-		p = nil
 		if errors.Is(err, errGone) {
 			return nil, "", nil
 		}
@@ -231,10 +230,10 @@ func (n *node) look(pid int, dir *os.File, programs []Program) (p *Process, name
 // errGone says that a process has ended, or executed something else, while it was looked at.
 var errGone = errors.New("it has ended")
 
-// vouch finds out whether a process is what the name of its executable says, and why not. Anyone may give that name to a
-// program. It is believed
+// vouch finds out whether a process is what the name of its executable says, and why not. Anyone may give that name to
+// a program. It is believed
 //
-//   - of a process of the node itself: all its user ids are 0, its user namespace is the node's, its root directory the
+//   - of a process of the node itself: all its user IDs are 0, its user namespace is the node's, its root directory the
 //     node's first process's, and its executable is root's file, which no one else may write;
 //   - of a process in a pod: it has CAP_NET_ADMIN in the user namespace that has the node's network namespace, so that
 //     it could write every rule itself and gains nothing by being believed, and the kubelet has put it into a control
@@ -347,7 +346,7 @@ func (f *facts) status(text string) (parent int, err error) {
 			parent, err = strconv.Atoi(strings.TrimSpace(value))
 		case "Uid":
 			if len(words) != len(f.uids) {
-				return 0, errors.New("/proc/PID/status has no four user ids")
+				return 0, errors.New("/proc/PID/status has no four user IDs")
 			}
 			for i, w := range words {
 				id, bad := strconv.ParseUint(w, 10, 32)

@@ -30,14 +30,15 @@ const asName = "SVCPROXY_TEST_NAME"
 func TestMain(m *testing.M) {
 	name, waits := os.LookupEnv(asName)
 	if !waits {
-		os.Exit(m.Run())
+		m.Run()
+		return
 	}
 	if name != "" {
 		if err := os.WriteFile("/proc/self/comm", []byte(name), 0); err != nil {
 			panic(err)
 		}
 	}
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
@@ -187,22 +188,39 @@ func TestWhoIsBelieved(t *testing.T) {
 		}
 	}
 	for name, a := range map[string]attempt{
-		"root's, of a file of root's":             {file: "kube-proxy", mode: 0o755},
-		"whatever it calls itself":                {file: "kube-proxy", mode: 0o755, argv0: "/opt/x", calls: "x"},
-		"k3s's server":                            {file: "k3s", mode: 0o755, calls: "k3s-server"},
-		"k3s's containerd":                        {file: "k3s", mode: 0o755, argv0: "containerd", calls: "containerd", want: "-"},
-		"another program":                         {file: "another", mode: 0o755, want: "-"},
-		"another program by its command line":     {file: "another", mode: 0o755, argv0: "/usr/bin/kube-proxy", want: `its executable is "another"`},
-		"another program by its name":             {file: "another", mode: 0o755, calls: "kube-proxy", want: `its executable is "another"`},
-		"a user's, of root's file":                {file: "kube-proxy", mode: 0o755, with: user(nobody), want: "it runs as user 65534"},
-		"a user's":                                {file: "kube-proxy", mode: 0o755, owner: nobody, with: user(nobody), want: "it runs as user 65534"},
-		"root's, of a user's file":                {file: "kube-proxy", mode: 0o755, owner: nobody, want: "can be written by others"},
+		"root's, of a file of root's": {file: "kube-proxy", mode: 0o755},
+		"whatever it calls itself":    {file: "kube-proxy", mode: 0o755, argv0: "/opt/x", calls: "x"},
+		"k3s's server":                {file: "k3s", mode: 0o755, calls: "k3s-server"},
+		"k3s's containerd": {
+			file: "k3s", mode: 0o755, argv0: "containerd", calls: "containerd", want: "-",
+		},
+		"another program": {file: "another", mode: 0o755, want: "-"},
+		"another program by its command line": {
+			file: "another", mode: 0o755, argv0: "/usr/bin/kube-proxy", want: `its executable is "another"`,
+		},
+		"another program by its name": {
+			file: "another", mode: 0o755, calls: "kube-proxy", want: `its executable is "another"`,
+		},
+		"a user's, of root's file": {
+			file: "kube-proxy", mode: 0o755, with: user(nobody), want: "it runs as user 65534",
+		},
+		"a user's": {
+			file: "kube-proxy", mode: 0o755, owner: nobody, with: user(nobody), want: "it runs as user 65534",
+		},
+		"root's, of a user's file": {
+			file: "kube-proxy", mode: 0o755, owner: nobody, want: "can be written by others",
+		},
 		"root's, of a file that anyone may write": {file: "kube-proxy", mode: 0o777, want: "can be written by others"},
-		"root's by a set-user-ID file":            {file: "kube-proxy", mode: 0o4755, with: user(nobody), want: "gives rights"},
-		"root's, of a set-group-ID file":          {file: "kube-proxy", mode: 0o2755, want: "gives rights"},
+		"root's by a set-user-ID file": {
+			file: "kube-proxy", mode: 0o4755, with: user(nobody), want: "gives rights",
+		},
+		"root's, of a set-group-ID file": {file: "kube-proxy", mode: 0o2755, want: "gives rights"},
 		"a user's with a file's capabilities": {
 			file: "kube-proxy", mode: 0o755, with: user(nobody), want: "gives rights",
-			prepare: func(t *testing.T, path string) { testutil.Run(t, "", "setcap", "cap_net_admin+ep", path) },
+			prepare: func(t *testing.T, path string) {
+				t.Helper()
+				testutil.Run(t, "", "setcap", "cap_net_admin+ep", path)
+			},
 		},
 		"root of a user namespace": {
 			file: "kube-proxy", mode: 0o755, unshares: []string{"--user", "--map-root-user"}, want: "user namespace of its own",
@@ -225,9 +243,12 @@ func TestWhoIsBelieved(t *testing.T) {
 		"in a pod": {file: "kube-proxy", mode: 0o755, inside: true, group: "kubepods/burstable/pod" + uid},
 		"in a pod, by systemd's names": {
 			file: "kube-proxy", mode: 0o755, inside: true,
-			group: "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/x.scope",
+			group: "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" +
+				strings.ReplaceAll(uid, "-", "_") + ".slice/x.scope",
 		},
-		"in a static pod": {file: "kube-proxy", mode: 0o755, inside: true, group: "kubepods/pod0123456789abcdef0123456789abcdef/x"},
+		"in a static pod": {
+			file: "kube-proxy", mode: 0o755, inside: true, group: "kubepods/pod0123456789abcdef0123456789abcdef/x",
+		},
 		"in a pod, without CAP_NET_ADMIN": {
 			file: "kube-proxy", mode: 0o755, inside: true, capsh: true, group: "kubepods/pod" + uid,
 			want: "it is in a container without CAP_NET_ADMIN",
@@ -341,8 +362,12 @@ func TestStill(t *testing.T) {
 func TestFileIn(t *testing.T) {
 	root := t.TempDir()
 	for path, link := range map[string]string{
-		"etc/..data": "..2026", "etc/config": "..data/config", "etc/absolute": "/etc/..2026/config", "etc/up": "../../../../../../etc/passwd",
-		"etc/magic": "/proc/self/root/etc/passwd", "etc/loop": "loop",
+		"etc/..data":   "..2026",
+		"etc/config":   "..data/config",
+		"etc/absolute": "/etc/..2026/config",
+		"etc/up":       "../../../../../../etc/passwd",
+		"etc/magic":    "/proc/self/root/etc/passwd",
+		"etc/loop":     "loop",
 	} {
 		if err := errors.Join(os.MkdirAll(filepath.Join(root, "etc", "..2026"), 0o755),
 			os.Symlink(link, filepath.Join(root, path))); err != nil {
@@ -350,7 +375,8 @@ func TestFileIn(t *testing.T) {
 		}
 	}
 	if err := errors.Join(os.WriteFile(filepath.Join(root, "etc", "..2026", "config"), []byte("mode: x\n"), 0o644),
-		unix.Mkfifo(filepath.Join(root, "etc", "pipe"), 0o644), os.Mkdir(filepath.Join(root, "etc", "dir"), 0o755)); err != nil {
+		unix.Mkfifo(filepath.Join(root, "etc", "pipe"), 0o644),
+		os.Mkdir(filepath.Join(root, "etc", "dir"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := os.Open(root)
@@ -359,8 +385,17 @@ func TestFileIn(t *testing.T) {
 	}
 	defer dir.Close()
 	for path, want := range map[string]string{
-		"/etc/config": "mode: x\n", "etc/config": "mode: x\n", "/etc/absolute": "mode: x\n", "/etc/../../../etc/config": "mode: x\n",
-		"../../../../../etc/passwd": "", "/etc/up": "", "/etc/magic": "", "/etc/loop": "", "/etc/pipe": "", "/etc/dir": "", "/etc/none": "",
+		"/etc/config":               "mode: x\n",
+		"etc/config":                "mode: x\n",
+		"/etc/absolute":             "mode: x\n",
+		"/etc/../../../etc/config":  "mode: x\n",
+		"../../../../../etc/passwd": "",
+		"/etc/up":                   "",
+		"/etc/magic":                "",
+		"/etc/loop":                 "",
+		"/etc/pipe":                 "",
+		"/etc/dir":                  "",
+		"/etc/none":                 "",
 	} {
 		data, err := FileIn(dir, path, 100)
 		if string(data) != want || (err == nil) != (want != "") {
@@ -376,8 +411,12 @@ func TestFileIn(t *testing.T) {
 func TestStatus(t *testing.T) {
 	const good = "Name:\tkube-proxy\nPPid:\t7\nUid:\t0\t0\t0\t0\nCapEff:\t00000000a80435fb\n"
 	for text, want := range map[string]bool{
-		good: true, strings.Replace(good, "Uid:\t0\t0\t0\t0\n", "", 1): false, strings.Replace(good, "\t0\t0\n", "\n", 1): false,
-		strings.Replace(good, "CapEff:\t", "CapEff:\tx", 1): false, good + "Uid:\t0\t0\t0\t0\n": false, "": false,
+		good: true,
+		strings.Replace(good, "Uid:\t0\t0\t0\t0\n", "", 1):  false,
+		strings.Replace(good, "\t0\t0\n", "\n", 1):          false,
+		strings.Replace(good, "CapEff:\t", "CapEff:\tx", 1): false,
+		good + "Uid:\t0\t0\t0\t0\n":                         false,
+		"":                                                  false,
 	} {
 		var f facts
 		parent, err := f.status(text)

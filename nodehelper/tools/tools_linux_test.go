@@ -58,7 +58,8 @@ func TestFindTakesRootsProgramsAlone(t *testing.T) {
 	}{
 		"root's": {func(string) error { return nil }, "/usr/sbin/nft"},
 		"a link to root's": {func(root string) error {
-			return errors.Join(os.Rename(root+"/usr/sbin/nft", root+"/etc/alternative"), os.Symlink("/etc/alternative", root+"/usr/sbin/nft"))
+			return errors.Join(os.Rename(root+"/usr/sbin/nft", root+"/etc/alternative"),
+				os.Symlink("/etc/alternative", root+"/usr/sbin/nft"))
 		}, "/usr/sbin/nft"},
 		"a link out of the root": {func(root string) error {
 			return errors.Join(os.Remove(root+"/usr/sbin/nft"), os.Symlink("/bin/sh", root+"/usr/sbin/nft"))
@@ -68,7 +69,9 @@ func TestFindTakesRootsProgramsAlone(t *testing.T) {
 		"a group may write it": {func(root string) error {
 			return errors.Join(os.Chown(root+"/usr/sbin/nft", 0, 50), os.Chmod(root+"/usr/sbin/nft", 0o775))
 		}, ""},
-		"root's group may write it":      {func(root string) error { return os.Chmod(root+"/usr/sbin/nft", 0o775) }, "/usr/sbin/nft"},
+		"root's group may write it": {func(root string) error {
+			return os.Chmod(root+"/usr/sbin/nft", 0o775)
+		}, "/usr/sbin/nft"},
 		"in a folder of a user's":        {func(root string) error { return os.Chown(root+"/usr/sbin", nobody, 0) }, ""},
 		"in a folder that anyone writes": {func(root string) error { return os.Chmod(root+"/usr/sbin", 0o777) }, ""},
 		"a folder": {func(root string) error {
@@ -80,8 +83,8 @@ func TestFindTakesRootsProgramsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			if err := errors.Join(os.MkdirAll(root+"/usr/sbin", 0o755), os.MkdirAll(root+"/usr/bin", 0o755), os.MkdirAll(root+"/etc", 0o755),
-				os.WriteFile(root+"/usr/sbin/nft", nil, 0o755), tt.prepare(root)); err != nil {
+			if err := errors.Join(os.MkdirAll(root+"/usr/sbin", 0o755), os.MkdirAll(root+"/usr/bin", 0o755),
+				os.MkdirAll(root+"/etc", 0o755), os.WriteFile(root+"/usr/sbin/nft", nil, 0o755), tt.prepare(root)); err != nil {
 				t.Fatal(err)
 			}
 			if got := Find(root, "nft"); got != tt.want {

@@ -131,9 +131,9 @@ const notWatched = "an agent does not read it: reading takes longer the more tra
 // lockFile is the file of the xtables lock on the node (XT_LOCK_NAME in iptables/xshared.h).
 const lockFile = "run/xtables.lock"
 
-// NodeLooker returns what looks at the node of this process's network namespace, for one goroutine. It needs the PIDs of
-// the node: the lock of a process that this one cannot see is not shown (locks_show in fs/locks.c). root is where the
-// node's file system is.
+// NodeLooker returns what looks at the node of this process's network namespace, for one goroutine. It needs the PIDs
+// of the node: the lock of a process that this one cannot see is not shown (locks_show in fs/locks.c). root is where
+// the node's file system is.
 func NodeLooker(root string) func() Moment {
 	proxy := collect.ProxyLooker()
 	return func() Moment {

@@ -85,7 +85,7 @@ func init() { //nolint:gochecknoinits // it is another program then
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("ready")
+	fmt.Println("ready") //nolint:forbidigo // the test that started it waits for this
 	server := http.Server{
 		ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -95,8 +95,8 @@ func init() { //nolint:gochecknoinits // it is another program then
 	panic(server.Serve(l))
 }
 
-// The script takes a process for kube-proxy as the helper does: if root vouches for it, and not for its name. Those that
-// merely have it change no file but the comments of processes.txt, and nobody else is asked in its place.
+// The script takes a process for kube-proxy as the helper does: if root vouches for it, and not for its name. Those
+// that merely have it change no file but the comments of processes.txt, and no one else is asked in its place.
 func TestScriptBelievesNoName(t *testing.T) {
 	if !testutil.IsolateProcesses(t, "sh", "awk", "curl", "ip") {
 		return
@@ -166,8 +166,10 @@ func TestScriptBelievesNoName(t *testing.T) {
 		believed bool
 		says     string
 	}{
-		"root's":          {"kube-proxy", 0, true, ""},
-		"a user's":        {"kube-proxy", 65534, false, "kube-proxy: not taken for it, it runs as user 65534, without CAP_NET_ADMIN"},
+		"root's": {"kube-proxy", 0, true, ""},
+		"a user's": {
+			"kube-proxy", 65534, false, "kube-proxy: not taken for it, it runs as user 65534, without CAP_NET_ADMIN",
+		},
 		"another program": {"another", 0, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,8 @@ import (
 // nothing is asked of them: not by the plugin, and not by the agents while they run (SVCPROXY_IMPOSTORS, how long).
 func TestImpostors(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "impostor")
-	if out, err := exec.CommandContext(t.Context(), "gcc", "-static", "-Os", "-s", "-o", program, "testdata/impostor.c").CombinedOutput(); err != nil {
+	gcc := exec.CommandContext(t.Context(), "gcc", "-static", "-Os", "-s", "-o", program, "testdata/impostor.c")
+	if out, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	binary, err := os.ReadFile(program)
@@ -163,7 +164,8 @@ func impostor(node string) *corev1.Pod {
 	readable := new(int32(0o555))
 	var tools []corev1.KeyToPath
 	for _, name := range []string{
-		"iptables", "ip6tables", "iptables-save", "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack", "ip",
+		"iptables", "ip6tables", "iptables-save", "iptables-nft-save", "iptables-legacy-save", "nft", "ipset", "conntrack",
+		"ip",
 	} {
 		tools = append(tools, corev1.KeyToPath{Key: "kube-proxy", Path: name})
 	}
@@ -178,14 +180,16 @@ func impostor(node string) *corev1.Pod {
 			Labels: map[string]string{"k8s-app": "kube-proxy", "component": "kube-proxy"},
 		},
 		Spec: corev1.PodSpec{
-			NodeName: node, HostNetwork: true, AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1)),
+			NodeName: node, HostNetwork: true,
+			AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1)),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)), RunAsNonRoot: new(true),
 			},
 			Containers: []corev1.Container{{
 				Name: "kube-proxy", Image: echoImage, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{
-					"/opt/kube-proxy", "--config=../../../../../etc/shadow", "--proxy-mode=ipvs", "--metrics-bind-address=127.0.0.1:10359",
+					"/opt/kube-proxy", "--config=../../../../../etc/shadow", "--proxy-mode=ipvs",
+					"--metrics-bind-address=127.0.0.1:10359",
 				},
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -248,11 +252,14 @@ func TestFewRights(t *testing.T) {
 		says    string
 	}{
 		{"all rights", []string{"--helper-namespace", namespace}, 0, report.Match, report.VouchedByAPI, ""},
-		{"without the right to list pods", append([]string{"--helper-namespace", namespace}, as...), 0, report.Match, report.VouchedByKubelet, ""},
+		{
+			"without the right to list pods", append([]string{"--helper-namespace", namespace}, as...), 0,
+			report.Match, report.VouchedByKubelet, "",
+		},
 		{"without the right to make pods", as, 3, report.Unknown, "", "cannot create pods in kube-system"},
 		{
-			"netadmin", append([]string{"--helper-namespace", namespace, "--security-profile", "netadmin"}, as...), 0, report.Match,
-			report.VouchedByKubelet, "",
+			"netadmin", append([]string{"--helper-namespace", namespace, "--security-profile", "netadmin"}, as...), 0,
+			report.Match, report.VouchedByKubelet, "",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

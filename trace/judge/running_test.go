@@ -17,7 +17,8 @@ import (
 func aProxyPod(change func(p *corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "kube-system", Name: "kube-proxy-x7k2p", UID: "f3a1c2d4-0000-4000-8000-000000000001", Labels: map[string]string{"k8s-app": "kube-proxy"},
+			Namespace: "kube-system", Name: "kube-proxy-x7k2p", UID: "f3a1c2d4-0000-4000-8000-000000000001",
+			Labels:          map[string]string{"k8s-app": "kube-proxy"},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "kube-proxy"}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "node1", HostNetwork: true, Containers: []corev1.Container{{Name: "kube-proxy"}}},

@@ -27,16 +27,12 @@ var _ = register(kind{code: ProcessNotTaken, severity: note, scope: onNode, by: 
 
 // notTaken lists the processes that merely have such a name.
 var notTaken = &detector{stage: stageCoverage, node: func(n *node) []issue {
-	var out []issue
+	out := make([]issue, 0, len(n.Proxy.NotTaken))
 	for _, x := range n.Proxy.NotTaken {
 		out = append(out, issue{
 			code: ProcessNotTaken, subject: x.Name, expected: "a process that root vouches for", actual: "its name alone",
-			message: fmt.Sprintf(
-				"a process goes by the name %s and is not taken for it, as %s: what it says and has is left "+
-					"out",
-				x.Name,
-				x.Why,
-			),
+			message: fmt.Sprintf("a process goes by the name %s and is not taken for it, as %s: "+
+				"what it says and has is left out", x.Name, x.Why),
 			evidence: say(fmt.Sprintf("%s: process %d", snapshot.ProcessesFile, x.PID)),
 		})
 	}
@@ -61,7 +57,7 @@ func confirmed(c *Cluster, s *nodestate.State) *nodestate.State {
 			continue
 		}
 		uid := strings.ReplaceAll(match[1], "_", "-")
-		why := ""
+		var why string
 		switch p := c.podOf(s.Name, uid); {
 		case p == nil:
 			why = "the API has no pod " + uid + " on this node"
@@ -118,8 +114,8 @@ func (n *node) vouchedBy() report.Voucher {
 }
 
 // isProxy reports whether a socket is kube-proxy's, or that of a program which contains it. It is not known where whose
-// it is was not collected, or which processes are what they are named could not be read. Of a snapshot by hand without a
-// list of processes the name counts, for which whoever made it vouches.
+// it is was not collected, or which processes are what they are named could not be read. Of a snapshot by hand without
+// a list of processes the name counts, for which whoever made it vouches.
 func (n *node) isProxy(s *host.Socket) (is, known bool) {
 	switch {
 	case s.Process == "":

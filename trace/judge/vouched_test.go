@@ -12,8 +12,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// What a process in a pod says is used if the API knows the pod on the node as kube-proxy's; where it was not asked, that
-// is said. Of a pod that it does not know nothing is used, nor is it called down.
+// What a process in a pod says is used if the API knows the pod on the node as kube-proxy's; where it was not asked,
+// that is said. Of a pod that it does not know nothing is used, nor is it called down.
 func TestTheAPIConfirmsKubeProxysPod(t *testing.T) {
 	const uid = "f3a1c2d4-0000-4000-8000-000000000001"
 	const inPod = "0::/kubepods.slice/kubepods-podf3a1c2d4_0000_4000_8000_000000000001.slice/cri-x.scope"
@@ -41,7 +41,10 @@ func TestTheAPIConfirmsKubeProxysPod(t *testing.T) {
 		},
 		"a pod of another node": {
 			group: inPod, why: "the API has no pod " + uid + " on this node",
-			pods: []*corev1.Pod{aProxyPod(func(p *corev1.Pod) { p.Spec.NodeName = "node2" }), aProxyPod(func(p *corev1.Pod) { p.UID = "x" })},
+			pods: []*corev1.Pod{
+				aProxyPod(func(p *corev1.Pod) { p.Spec.NodeName = "node2" }),
+				aProxyPod(func(p *corev1.Pod) { p.UID = "x" }),
+			},
 		},
 		"a tenant's pod": {
 			group: inPod, why: "its pod evil/kube-proxy-x7k2p is none that runs kube-proxy with the right to write rules",
@@ -78,7 +81,8 @@ func TestTheAPIConfirmsKubeProxysPod(t *testing.T) {
 			if m.VouchedBy != tt.by || tt.why == "" != (found == "") || !strings.Contains(found, tt.why) {
 				t.Errorf("vouched for by %q, want %q; not taken: %q, want %q", m.VouchedBy, tt.by, found, tt.why)
 			}
-			if used := m.Reported != "" || m.KubeProxyVersion != "" || m.ConfigSource == snapshot.ConfigzFile; used != (tt.why == "") {
+			used := m.Reported != "" || m.KubeProxyVersion != "" || m.ConfigSource == snapshot.ConfigzFile
+			if used != (tt.why == "") {
 				t.Errorf("what it says is used: %+v", m)
 			}
 			if m.Actual != "iptables" || r.Verdict != report.Match {
@@ -99,7 +103,8 @@ func TestAnImpostorServesNoHealthChecks(t *testing.T) {
 	}
 	for list, want := range map[string]bool{
 		pid + " kube-proxy\n1 systemd\n": false,
-		"812 kube-proxy\n1 systemd\n# " + pid + " kube-proxy: not taken for it, it runs as user 1000 without CAP_NET_ADMIN\n": true,
+		"812 kube-proxy\n1 systemd\n# " + pid +
+			" kube-proxy: not taken for it, it runs as user 1000 without CAP_NET_ADMIN\n": true,
 	} {
 		w.files["listen.txt"], w.files[snapshot.ProcessesFile] = []byte(before+":31000 "+after), []byte(list)
 		r := w.run()

@@ -152,8 +152,8 @@ func ParseConfig(data []byte) (Config, error) {
 	return Config{}, errors.New("it holds no " + configKind)
 }
 
-// Addresses are where a configuration has kube-proxy answer, as it names them: ADDRESS:PORT or ADDRESS; "" where it does
-// not.
+// Addresses are where a configuration has kube-proxy answer, as it names them: ADDRESS:PORT or ADDRESS; "" where it
+// does not.
 type Addresses struct{ Metrics, Healthz string }
 
 // AddressesOf reads a configuration that [ReduceConfig] has made.

@@ -42,9 +42,9 @@ func StoredConfigs(all []*corev1.ConfigMap) []StoredConfig {
 	return out
 }
 
-// RunsIn reports whether a pod is kube-proxy's. kubeadm, EKS and k0s label it k8s-app, GKE, AKS and RKE2 component; else
-// its container's name tells. Anyone may give a pod of their own such a name: it has to have the node's network, and to
-// be in kube-system, where none but administrators make pods, or to have the right to write the node's rules.
+// RunsIn reports whether a pod is kube-proxy's. kubeadm, EKS and k0s label it k8s-app, GKE, AKS and RKE2 component;
+// else its container's name tells. Anyone may give a pod of their own such a name: it has to have the node's network,
+// and to be in kube-system, where none but administrators make pods, or to have the right to write the node's rules.
 func RunsIn(p *corev1.Pod) bool {
 	named := slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == Process })
 	return p.Spec.HostNetwork && (named || p.Labels["k8s-app"] == Process || p.Labels["component"] == Process) &&

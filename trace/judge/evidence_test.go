@@ -87,6 +87,10 @@ var oldFormats = map[string][]variant{
 
 // intact completes a captured node by the files of evidence that were not captured, as it would have had them.
 func (w *capturedNode) intact() {
+	proxy := "812"
+	if _, rest, ok := strings.Cut(string(w.files[snapshot.ListenFile]), `"kube-proxy",pid=`); ok {
+		proxy, _, _ = strings.Cut(rest, ",") // the process that listens is the one that is listed
+	}
 	for file, data := range map[string]string{
 		snapshot.LinkFile: string(w.files[snapshot.AddrFile]),
 		snapshot.RuleFile: `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"},` +
@@ -94,7 +98,7 @@ func (w *capturedNode) intact() {
 		snapshot.Rule6File: `[{"priority":0,"src":"all","table":"local"},{"priority":32766,"src":"all","table":"main"}]` +
 			"\n",
 		snapshot.TimeFile:      "2026-11-20T19:41:06Z\ntz_minuteswest=-60\n",
-		snapshot.ProcessesFile: "      1 systemd\n    812 kube-proxy\n    913 containerd\n",
+		snapshot.ProcessesFile: "      1 systemd\n" + proxy + " kube-proxy\n    913 containerd\n",
 		snapshot.JournalFile:   `{"records":[]}` + "\n",
 		snapshot.ProbesFile:    `{"targets":[]}` + "\n",
 		snapshot.HealthzFile: `{"lastUpdated":"2026-11-20T19:41:06Z","currentTime":"2026-11-20T19:41:06Z",` +

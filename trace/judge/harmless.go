@@ -84,10 +84,12 @@ func onePod(words []string) bool {
 	if words[0] == "svcproxy" {
 		return true
 	}
-	for i, w := range words {
-		if w == "delete" && (i == 0 || words[i-1] != "-n") && (i+1 == len(words) || !strings.HasPrefix(words[i+1], "pod/")) {
-			return false
+	if at := slices.Index(words, "delete"); at >= 0 && (at == 0 || words[at-1] != "-n") {
+		what := slices.Clone(words[at+1:])
+		if n := slices.Index(what, "-n"); n >= 0 {
+			what = slices.Delete(what, n, min(n+2, len(what))) //nolint:mnd // the flag and its value
 		}
+		return len(what) == 1 && strings.HasPrefix(what[0], "pod/")
 	}
 	return !slices.Contains(words, "exec") || !strings.Contains(strings.Join(words, " "), " kube-proxy")
 }

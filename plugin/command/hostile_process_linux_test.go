@@ -69,8 +69,8 @@ func measuredRun(t *testing.T, plugin string, args ...string) (
 	if ctx.Err() != nil {
 		t.Fatalf("it did not end within 2 minutes (%v)", err)
 	}
-	if memory == 0 {
-		t.Fatal("its memory was not measured")
+	if memory == 0 { // on a busy machine it has ended before it was looked at
+		return measuredRun(t, plugin, args...)
 	}
 	used := cmd.ProcessState
 	return used.ExitCode(), out.String(), errOut.String(), memory, used.UserTime() + used.SystemTime()

@@ -216,17 +216,13 @@ func compareCommands(t *testing.T, commands []report.Command, want []string) {
 	}
 }
 
-// Rules of another mode are removed by the kube-proxy of the node's own pod, which a node has no program of.
-func TestCleanupFitsHowKubeProxyRuns(t *testing.T) {
+// A kube-proxy that starts removes the rules of another mode. What would have it remove those of all modes at once is
+// not printed.
+func TestLeftoversAreRemovedByARestart(t *testing.T) {
 	for processes, want := range map[string][]string{
-		"812 0::/kubepods.slice/9f kube-proxy\n": {
-			"kubectl -n kube-system exec pod/kube-proxy-x7k2p -- kube-proxy --cleanup",
-			"kubectl -n kube-system delete pod/kube-proxy-x7k2p",
-		},
-		"812 0::/system.slice/kube-proxy.service kube-proxy\n": {
-			"kube-proxy --cleanup @node1", "systemctl restart -- kube-proxy.service @node1",
-		},
-		"812 0::/system.slice/k3s.service k3s-server\n": {"systemctl restart -- k3s.service @node1"},
+		"812 0::/kubepods.slice/9f kube-proxy\n":               {"kubectl -n kube-system delete pod/kube-proxy-x7k2p"},
+		"812 0::/system.slice/kube-proxy.service kube-proxy\n": {"systemctl restart -- kube-proxy.service @node1"},
+		"812 0::/system.slice/k3s.service k3s-server\n":        {"systemctl restart -- k3s.service @node1"},
 	} {
 		w := openCaptured(t, "nftables")
 		w.cluster.Pods = append(w.cluster.Pods, aProxyPod(nil))

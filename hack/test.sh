@@ -180,8 +180,7 @@ computing=(plugin/command trace/judge)
 # … or send thousands of packets one after another, or measure memory, which the race detector takes itself
 # (step_packets).
 sending=(
-	internal/gctune test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend
-	trace/snapshot
+	test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend trace/snapshot
 )
 # PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
 # family of rules with its faults, and where it is not known which configuration counts; no search through all inputs.

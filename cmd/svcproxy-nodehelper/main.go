@@ -12,11 +12,11 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 )
@@ -52,12 +52,27 @@ var commands = map[string]func(ctx context.Context, args []string, stdout io.Wri
 	},
 }
 
+// helperMemoryLimit is from how many bytes on the garbage collector works more: half of the memory limit of the
+// helper's pod, as the programs that it starts need the other half.
+const helperMemoryLimit = 512 << 20
+
+// tuneCollector sets how much garbage may accumulate, in percent of the memory in use, and the memory limit in bytes,
+// each unless the environment does.
+func tuneCollector(percent int, memoryLimit int64) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+}
+
 func main() {
 	os.Exit(run())
 }
 
 func run() int {
-	gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
+	tuneCollector(400, helperMemoryLimit) // most of what a short run reads is in use until its end
 	// Only frames may go to stdout: what else prints, by mistake, prints to stderr.
 	stdout := os.Stdout
 	os.Stdout = os.Stderr
@@ -150,7 +165,6 @@ func serve(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	endWithin(ctx, *grace)
 	return noArgs(flags.Args(), func() error {
-		gctune.AfterFirst(gctune.HelperFirst, gctune.HelperPercent, gctune.HelperMemoryLimit)
 		return nodehelper.Serve(ctx, os.Stdin, stdout, o)
 	})
 }

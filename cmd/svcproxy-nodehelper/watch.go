@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
-	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/live"
@@ -80,6 +79,10 @@ func watchNode(ctx context.Context, args []string, _ io.Writer) error {
 	})
 }
 
+// watchMemoryLimit is from how many bytes on the garbage collector of an agent works more: a pass over a node of 5,000
+// Services stays below it, and the programs that a pass runs need memory of their own.
+const watchMemoryLimit = 160 << 20
+
 // endTime is how long after SIGTERM the process ends, whatever it does.
 const endTime = 1500 * time.Millisecond
 
@@ -87,7 +90,7 @@ func (o *watchFlags) run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() {
 		time.AfterFunc(endTime, func() { os.Exit(0) }) // nothing on the node is to be undone
 	})
-	gctune.ForLongRun(gctune.WatchMemoryLimit)
+	tuneCollector(50, watchMemoryLimit) // what a pass leaves is in use while the agent sleeps
 	listener, err := watch.Enter(o.listen, o.namespace, os.Args)
 	if err != nil {
 		return err

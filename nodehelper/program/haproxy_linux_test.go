@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
@@ -174,8 +174,7 @@ var benchMeasures = []struct {
 func TestUserspaceAgainstHAProxy(t *testing.T) {
 	const service, other = "10.96.0.10:80", "10.96.0.11:80"
 	if root := os.Getenv(benchChild); root != "" {
-		gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit) // as the helper's main does
-		gctune.AfterFirst(gctune.HelperFirst, gctune.HelperPercent, gctune.HelperMemoryLimit)
+		debug.SetGCPercent(400) // as the helper's main does
 		prog := newProgrammer(t, root)
 		_, err := prog.Apply(t.Context(), params(web(0, benchEndpoint), wire.Userspace, wire.BackendNFT, "a"))
 		if err != nil {

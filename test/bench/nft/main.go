@@ -23,6 +23,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,7 +31,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/gctune"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
@@ -64,8 +64,7 @@ func main() {
 
 func run(ctx context.Context, o options, out io.Writer) error {
 	if o.read {
-		gctune.ForShortRun(gctune.HelperPercent, gctune.HelperMemoryLimit)
-		gctune.AfterFirst(gctune.HelperFirst, gctune.HelperPercent, gctune.HelperMemoryLimit)
+		debug.SetGCPercent(400) // as the helper's main does
 		tables, times, err := overNetlink(ctx, o.service)
 		if err != nil {
 			return err

@@ -175,7 +175,7 @@ func TestCommands(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
 	}
-	for _, tool := range []string{"bash", "make", "kubectl", "jq", "dot"} {
+	for _, tool := range []string{"bash", "make", "kubectl", "jq"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: %v", tool, err)
 		}

@@ -195,7 +195,7 @@ func TestKubectlCompletes(t *testing.T) {
 			"trace web -o ",
 			[]string{
 				"table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-file=", "go-template=", "go-template-file=", "html",
-				"markdown", "mermaid", "dot",
+				"markdown", "mermaid",
 			},
 			noSpace,
 		},

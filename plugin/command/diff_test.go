@@ -87,9 +87,9 @@ func TestDiffExitCodes(t *testing.T) {
 			"--from pod/x is on one node",
 		},
 		{
-			[]string{"trace", "shop/web", "--compare", "node1,node2", "-o", "dot", "--snapshot", two},
+			[]string{"trace", "shop/web", "--compare", "node1,node2", "-o", "mermaid", "--snapshot", two},
 			run.ExitUsage, "",
-			"-o dot is not an output format of this command",
+			"-o mermaid is not an output format of this command",
 		},
 	} {
 		code, stdout, stderr := runPlugin(t, x.args...)

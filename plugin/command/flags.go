@@ -323,8 +323,8 @@ var withoutTable = []string{report.KindDiff, report.KindStatus}
 // drawn explains the formats that not every command has.
 func drawn(formats []string) string {
 	switch {
-	case slices.Contains(formats, "dot"):
-		return "; html is one page with pictures, which mermaid and dot print as text; markdown is for a ticket"
+	case slices.Contains(formats, "mermaid"):
+		return "; html is one page with pictures, which mermaid prints as text; markdown is for a ticket"
 	case slices.Contains(formats, "html"):
 		return "; html is one page; markdown is for a ticket"
 	}

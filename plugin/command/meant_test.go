@@ -94,7 +94,8 @@ func TestMeantArguments(t *testing.T) {
 		// -o
 		{"trace|shop/web|-o|wider", "did you mean wide?"},
 		{"trace|shop/web|-o|mmd", "did you mean mermaid?"},
-		{"trace|shop/web|-o|graph", "did you mean dot or mermaid?"},
+		{"trace|shop/web|-o|graph", "did you mean mermaid?"},
+		{"trace|shop/web|-o|dot", "html, markdown, mermaid; did you mean mermaid?"},
 		{"trace|shop/web|-o|jsno", "did you mean json?"},
 		{"trace|shop/web|-o|tabl", "did you mean table?"},
 		{"trace|shop/web|-o|json,yaml", "it is one of them: run the command once for each"},

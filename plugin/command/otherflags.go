@@ -63,7 +63,7 @@ var otherFlags = []struct{ flags, needs, meant string }{
 	{"yaml yml", "template", "-o yaml prints YAML"},
 	{"html", "template", "-o html prints a page"},
 	{"markdown md", "template", "-o markdown prints Markdown"},
-	{"mermaid mmd graph dot picture svg", "template", "-o html, mermaid and dot draw pictures"},
+	{"mermaid mmd graph dot picture svg", "template", "-o html and mermaid draw pictures"},
 	{"jsonpath go-template", "template", "-o jsonpath=… and -o go-template=… take a template"},
 	{"q quiet silent names", "template", "-o name prints names alone"},
 	{"no-color no-colour nocolor plain colour", "color", "--color never"},

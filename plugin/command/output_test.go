@@ -29,26 +29,24 @@ func TestDrawnFormats(t *testing.T) {
 			"",
 		},
 		{
-			"trace web -n shop -o dot", run.ExitMismatch,
-			[]string{"digraph svcproxy {\n", "KUBE-SVC-67NZLRHBNDSAWJRO #2,3  WRONG", "style=dashed"},
-			"",
-		},
-		{
 			"verify -A -o html", run.ExitMismatch,
 			[]string{"<!doctype html>", "Paths that are not right", "<svg", "Rule by rule"},
 			"",
 		},
 		{"verify -A -o mermaid", run.ExitMismatch, []string{"flowchart LR\n", "shop/web", "PREROUTING"}, ""},
-		{"verify -A -o dot", run.ExitMismatch, []string{"digraph svcproxy {\n", "shop/web", "PREROUTING"}, ""},
 		{"mode -o html", run.ExitRight, []string{"<!doctype html>", "Which proxy each node runs", "worker-1"}, ""},
 		{
-			"mode -o dot", run.ExitUsage, nil,
-			"-o dot is not an output format of this command: it may be table, wide, json, yaml, name, " +
+			"mode -o mermaid", run.ExitUsage, nil,
+			"-o mermaid is not an output format of this command: it may be table, wide, json, yaml, name, " +
 				"jsonpath=…, jsonpath-file=…, go-template=…, go-template-file=…, html",
 		},
-		{"mode -o mermaid", run.ExitUsage, nil, "-o mermaid is not an output format of this command"},
 		{"resolve web -n shop -o html", run.ExitUsage, nil, "-o html is not an output format of this command"},
-		{"trace web -n shop -o htm", run.ExitUsage, nil, "html, markdown, mermaid, dot"},
+		{"trace web -n shop -o htm", run.ExitUsage, nil, "html, markdown, mermaid; did you mean html?"},
+		{
+			"trace web -n shop -o dot", run.ExitUsage, nil,
+			`-o "dot" is not an output format: it may be table, wide, json, yaml, name, ` +
+				"jsonpath=…, jsonpath-file=…, go-template=…, go-template-file=…, html, markdown, mermaid; did you mean mermaid?",
+		},
 	} {
 		code, stdout, stderr := runPlugin(t, append(strings.Fields(tt.args), "--snapshot", broken)...)
 		if code != tt.code || !strings.Contains(stderr, tt.stderr) {
@@ -69,8 +67,8 @@ func TestDrawnFormats(t *testing.T) {
 func TestOutputCompletion(t *testing.T) {
 	const all = "table wide json yaml name jsonpath= jsonpath-file= go-template= go-template-file="
 	for command, want := range map[string]string{
-		"trace":   all + " html markdown mermaid dot",
-		"verify":  all + " html markdown mermaid dot",
+		"trace":   all + " html markdown mermaid",
+		"verify":  all + " html markdown mermaid",
 		"mode":    all + " html markdown",
 		"resolve": all,
 		"status":  all,

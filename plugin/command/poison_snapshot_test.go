@@ -36,10 +36,10 @@ func offlineCommands() (out [][]string) {
 		"-o=table", "-o=wide", "-o=json", "-o=yaml", "-o=name", "-o=jsonpath={}", "-o=jsonpath-as-json={}",
 		`-o=jsonpath={range .nodes[*]}{.node} {.error}{"\n"}{end}{.service}`, allFields,
 	}
-	drawn := append(slices.Clone(object), "-o=html", "-o=mermaid", "-o=dot")
+	drawn := append(slices.Clone(object), "-o=html", "-o=mermaid")
 	add("trace 10.96.21.191", drawn...)
 	add("trace web -n shop --from pod/client", "-o=wide")
-	add("trace 10.96.21.191 -n shop --from pod/checkout-5f7d9c8b64-8rk2s --end-to-end", "-o=html", "-o=mermaid", "-o=dot")
+	add("trace 10.96.21.191 -n shop --from pod/checkout-5f7d9c8b64-8rk2s --end-to-end", "-o=html", "-o=mermaid")
 	add("verify -A --all-nodes", append(drawn, "--show-all")...)
 	add("mode", append(object, "-o=html")...)
 	add("resolve 10.96.21.191 --node worker-1", object...)
@@ -243,7 +243,7 @@ func TestPoisonedObjects(t *testing.T) {
 		}
 	}
 	o.came(t, "trace -o table", "trace -o wide", "trace -o json", "trace -o yaml", "trace -o html", "trace -o mermaid",
-		"trace -o dot", "trace -o jsonpath", "trace -o go-template", "verify -o table", "verify -o wide", "verify -o name",
+		"trace -o jsonpath", "trace -o go-template", "verify -o table", "verify -o wide", "verify -o name",
 		"verify -o json", "verify -o yaml", "verify -o html", "verify -o table (stderr)", "resolve -o table",
 		"resolve -o wide", "resolve -o name", "resolve -o yaml", "resolve -o json", "resolve -o go-template",
 		"mode -o wide", "mode -o json")

@@ -373,7 +373,7 @@ func (e *EndToEnd) cluster(prefix string) cluster {
 		switch a := r.Answer; {
 		case a == nil:
 		case a.State == OK && first != "":
-			c.edges = append(c.edges, edge{from: at, to: first, label: strings.Join(nonEmpty(a.Name, a.Text), ": "), back: true})
+			c.edges = append(c.edges, edge{from: at, to: first, label: strings.Join(nonEmpty(a.Name, a.Text), ": ")})
 		default:
 			put(fmt.Sprintf("%sr%d_a", prefix, i+1), a, at, "")
 		}

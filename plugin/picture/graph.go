@@ -39,10 +39,10 @@ type vertex struct {
 	class string
 }
 
-// edge is an arrow; dashed is one that should be there and is not, and back is one of an answer.
+// edge is an arrow; dashed is one that should be there and is not.
 type edge struct {
 	from, to, label string
-	dashed, back    bool
+	dashed          bool
 }
 
 // graphOf makes vertices and edges of pictures.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package picture draws what becomes of the packets to a frontend: as SVG, as a flowchart of Mermaid, as a digraph of
-// Graphviz. It takes texts and states, and decides nothing of either.
+// Package picture draws what becomes of the packets to a frontend: as SVG, and as a flowchart of Mermaid. It takes
+// texts and states, and decides nothing of either.
 package picture
 
 import (

@@ -5,11 +5,8 @@ package picture
 import (
 	"bytes"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
-
-	"golang.org/x/net/html"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/plaintext"
 )
@@ -30,43 +27,6 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("numbers(%v) = %q, want %q", tt.in, got, tt.want)
 		}
 	}
-}
-
-// Whatever is escaped reads as it was.
-func TestDotEscapes(t *testing.T) {
-	if _, err := exec.LookPath("dot"); err != nil {
-		t.Skip("Graphviz's dot is not installed (hack/install-test-deps.sh installs it)")
-	}
-	for _, s := range []string{
-		`plain`, `a "quoted" name`, `back\slash \N \l`, `&lt; &amp; <b>`, `[::1]:80 → {x|y}`, `\`,
-	} {
-		// What dot draws in SVG is what a person reads.
-		cmd := exec.Command("dot", "-Tsvg")
-		cmd.Stdin = strings.NewReader("digraph { a [label=" + dotLabel(s) + "] }\n")
-		drawn, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%q: %v", s, err)
-		}
-		if words := textOf(t, drawn); !strings.Contains(strings.ReplaceAll(words, "\u00a0", " "), s) {
-			t.Errorf("%q is drawn as %q", s, words)
-		}
-	}
-}
-
-// textOf is the text of a drawing.
-func textOf(t *testing.T, drawn []byte) string {
-	t.Helper()
-	doc, err := html.Parse(bytes.NewReader(drawn))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b strings.Builder
-	for n := range doc.Descendants() {
-		if n.Type == html.TextNode {
-			b.WriteString(n.Data)
-		}
-	}
-	return b.String()
 }
 
 // examples are pictures with little and with much in them.
@@ -120,35 +80,33 @@ func TestSVGText(t *testing.T) {
 	}
 }
 
-// Every lane and every end is in each of the formats, and only what is missed has a dashed arrow.
-func TestFormats(t *testing.T) {
+// Every lane and every end is in the flowchart, and only what is missed has a dashed arrow.
+func TestFlowchart(t *testing.T) {
 	for _, p := range examples() {
-		var mermaid, dot bytes.Buffer
+		var mermaid bytes.Buffer
 		Mermaid(&mermaid, []Drawing{&p}, "… and 2 more paths")
-		Dot(&dot, []Drawing{&p}, "… and 2 more paths")
 		missed := 0
 		for i := range p.Ends {
 			if p.Ends[i].Missed {
 				missed++
 			}
 		}
-		for name, out := range map[string]string{"mermaid": mermaid.String(), "dot": dot.String()} {
-			for _, l := range p.Lanes {
-				if !strings.Contains(out, l.From[0]) {
-					t.Errorf("%s: %q is not in the picture", name, l.From[0])
-				}
+		out := mermaid.String()
+		for _, l := range p.Lanes {
+			if !strings.Contains(out, l.From[0]) {
+				t.Errorf("%q is not in the picture", l.From[0])
 			}
-			for i := range p.Ends {
-				if !strings.Contains(out, p.Ends[i].Lines[0]) {
-					t.Errorf("%s: %q is not in the picture", name, p.Ends[i].Lines[0])
-				}
+		}
+		for i := range p.Ends {
+			if !strings.Contains(out, p.Ends[i].Lines[0]) {
+				t.Errorf("%q is not in the picture", p.Ends[i].Lines[0])
 			}
-			if !strings.Contains(out, "2 more paths") {
-				t.Errorf("%s: what was left out is not counted", name)
-			}
-			if got := strings.Count(out, "-.->") + strings.Count(out, "style=dashed"); got != missed {
-				t.Errorf("%s: %d dashed arrows, want %d", name, got, missed)
-			}
+		}
+		if !strings.Contains(out, "2 more paths") {
+			t.Error("what was left out is not counted")
+		}
+		if got := strings.Count(out, "-.->"); got != missed {
+			t.Errorf("%d dashed arrows, want %d", got, missed)
 		}
 	}
 }

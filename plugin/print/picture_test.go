@@ -3,8 +3,6 @@
 package print
 
 import (
-	"encoding/json"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,7 +11,7 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// drawnGolden are the reports of which mermaid and dot are kept.
+// drawnGolden are the reports of which mermaid is kept.
 var drawnGolden = []string{
 	"good", "missing", "dropped", "bydesign", "unknown", "nodes", "fleet", "verify", "crowd-250",
 	"hostile", "long", "observed", "affinity", "end-to-end", "end-to-end-client", "end-to-end-answer", "end-to-end-250",
@@ -23,7 +21,6 @@ func TestDrawnGolden(t *testing.T) {
 	all := drawnReports()
 	for _, name := range drawnGolden {
 		golden(t, name+".mermaid", render(t, "mermaid", all[name], view(80)))
-		golden(t, name+".dot", render(t, "dot", all[name], view(80)))
 	}
 }
 
@@ -66,53 +63,9 @@ func TestMermaid(t *testing.T) {
 	}
 }
 
-// The lines of a digraph that write a vertex and an edge.
-var (
-	dotVertex = regexp.MustCompile(`(?m)^ +\w+ \[label=`)
-	dotEdge   = regexp.MustCompile(`(?m)^ +\w+ -> \w+ \[label=`)
-)
-
-// Graphviz reads what is written, and reads in it the names that the report has.
-func TestDot(t *testing.T) {
-	if _, err := exec.LookPath("dot"); err != nil {
-		t.Skip("Graphviz's dot is not installed (hack/install-test-deps.sh installs it)")
-	}
-	for name, r := range drawnReports() {
-		written := render(t, "dot", r, view(80))
-		cmd := exec.Command("dot", "-Tdot_json")
-		cmd.Stdin = strings.NewReader(written)
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil || stderr.Len() > 0 {
-			t.Errorf("%s: dot says %v %s", name, err, stderr.String())
-			continue
-		}
-		var g struct {
-			Objects []struct{ Name, Label string }
-			Edges   []struct{ Tail, Head int }
-		}
-		if err := json.Unmarshal(out, &g); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		// A cluster is an object, too.
-		vertices := len(dotVertex.FindAllString(written, -1)) + strings.Count(written, "  subgraph ")
-		edges := len(dotEdge.FindAllString(written, -1))
-		if vertices == 0 && r.Summary.Mismatched > 0 {
-			t.Errorf("%s: nothing is drawn", name)
-		}
-		if len(g.Objects) != vertices || len(g.Edges) != edges {
-			t.Errorf(
-				"%s: dot reads %d objects and %d edges, want %d and %d", name, len(g.Objects),
-				len(g.Edges), vertices, edges,
-			)
-		}
-	}
-}
-
 // The formats that draw are for the reports that have something to draw.
 func TestFor(t *testing.T) {
-	for _, format := range []string{"html", "mermaid", "dot"} {
+	for _, format := range []string{"html", "mermaid"} {
 		p, err := NewPrinter(format, "", true)
 		if err != nil {
 			t.Fatal(err)

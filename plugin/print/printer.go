@@ -35,7 +35,6 @@ var drawn = []drawnFormat{
 	{"html", []string{report.KindTrace, report.KindVerify, report.KindMode}},
 	{"markdown", []string{report.KindTrace, report.KindVerify, report.KindMode}},
 	{"mermaid", []string{report.KindTrace, report.KindVerify}},
-	{"dot", []string{report.KindTrace, report.KindVerify}},
 }
 
 type drawnFormat struct {
@@ -119,7 +118,7 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 	switch kind {
 	case "", "table":
 		p.format = "table"
-	case "wide", "name", "html", "markdown", "mermaid", "dot":
+	case "wide", "name", "html", "markdown", "mermaid":
 	case "json":
 		p.object, p.encoding = &printers.JSONPrinter{}, kind
 	case "yaml":
@@ -168,10 +167,11 @@ func NewPrinter(format, template string, allowMissingKeys bool) (*Printer, error
 // otherFormats are words that people have for formats.
 var otherFormats = map[string]string{
 	"yml": "yaml", "md": "markdown", "text": "table", "txt": "table", "htm": "html", "svg": "html", "png": "html",
-	"pdf": "html", "graphviz": "dot", "custom-columns": "jsonpath=…", "template": "go-template=…", "long": "wide",
-	"names": "name", "picture": "html", "mmd": "mermaid", "graph": "dot or mermaid", "diagram": "dot or mermaid",
-	"chart": "dot or mermaid", "flowchart": "mermaid", "gv": "dot", "image": "html", "page": "html", "browser": "html",
-	"web": "html", "full": "wide", "all": "wide", "verbose": "wide", "plain": "table", "human": "table",
+	"pdf": "html", "graphviz": "mermaid", "custom-columns": "jsonpath=…", "template": "go-template=…", "long": "wide",
+	"names": "name", "picture": "html", "mmd": "mermaid", "graph": "mermaid", "diagram": "mermaid",
+	"chart": "mermaid", "flowchart": "mermaid", "gv": "mermaid", "dot": "mermaid", "image": "html",
+	"page": "html", "browser": "html", "web": "html", "full": "wide", "all": "wide", "verbose": "wide",
+	"plain": "table", "human": "table",
 	"default": "table", "console": "table", "tsv": "jsonpath=…", "csv": "jsonpath=…", "jq": "jsonpath=…",
 	"custom-columns-file": "jsonpath-file=…", "object": "json", "jsonl": "json", "ndjson": "json",
 	"gotemplate": "go-template=…", "ticket": "markdown",
@@ -286,9 +286,6 @@ func (p *Printer) Report(out *terminal.Stream, r *report.Report, v View) error {
 	case "mermaid":
 		pictures, more := t.pictures()
 		picture.Mermaid(&b, pictures, more)
-	case "dot":
-		pictures, more := t.pictures()
-		picture.Dot(&b, pictures, more)
 	default:
 		t.print()
 		return out.Text(t.Text)

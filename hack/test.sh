@@ -382,11 +382,13 @@ shard_faults() {
 }
 
 # trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up. And
-# the Job of deploy/cronjob, and what agents measure beside what connections do.
+# the Job of deploy/cronjob, what agents measure beside what connections do, and agents beside processes that call
+# themselves kube-proxy.
 shard_live() {
 	once test/cluster/cluster build
+	export SVCPROXY_IMPOSTORS=10m
 	SVCPROXY_SOAK="${SOAK:-50}" on_cluster \
-		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e
+		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch|TestImpostors)$' ./test/e2e
 }
 
 shard_bench() {

@@ -36,7 +36,10 @@ func rows() [][2]string {
 		{"an object, as JSON", Bytes(Object)},
 		{"responses of the API server, together", Bytes(APIResponses)},
 		{"objects that are listed, in memory; pods", Bytes(APIObjects) + "; " + Bytes(APIPods)},
-		{"pages of a list; objects of a page; their fields", count(APIPages) + "; " + count(APIItems) + "; " + count(APIFields)},
+		{
+			"pages of a list; objects of a page; their fields",
+			count(APIPages) + "; " + count(APIItems) + "; " + count(APIFields),
+		},
 		{"members of an archive, entries of a directory", count(Members)},
 		{"nodes of a snapshot", count(Nodes)},
 		{"compression of an archive, beyond " + Bytes(RatioFree), fmt.Sprintf("%d : 1", Ratio)},

@@ -61,7 +61,8 @@ const (
 	Objects = 200_000
 	// Object is the largest object, as JSON, in bytes: etcd refuses requests above 1.5 MB (--max-request-bytes).
 	Object = 3 << 20
-	// APIResponses is the most bytes of responses of an API server that are in memory at once: pages of lists, and objects.
+	// APIResponses is the most bytes of responses of an API server that are in memory at once: pages of lists, and
+	// objects.
 	APIResponses = 64 << 20
 	// APIPage is how many objects are requested at once, fewer where they are too large, and APIPages is in how many pages
 	// all of a kind may come.

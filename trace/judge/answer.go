@@ -105,7 +105,8 @@ func (n *node) letPass(at netfilter.Ref, list command) remedy {
 		return advice(established.text, list)
 	case at.Rule != nil && strings.Contains(strings.ToLower(at.Rule.Text), "invalid"):
 		r := bothDirections
-		r.text = "leave {where} as it is, which is kube-proxy's and drops what connection tracking takes for invalid: " + r.text
+		r.text = "leave {where} as it is, which is kube-proxy's and drops what connection tracking takes for invalid: " +
+			r.text
 		return r
 	}
 	return advice(restart.text+"; the chain is kube-proxy's, and changed by no one else", list, restartProxy)

@@ -15,7 +15,8 @@ import (
 
 // takesAway matches what removes something, in a command of any program.
 var takesAway = lazyregexp.New(
-	`(^| )(del|delete|flush|destroy|detach|drain|off|stop|disable|reboot|rmmod|-[A-Za-z]*[DFXCZ]|--(cleanup|clear|delete[a-z-]*|flush)|[a-z0-9-]+-restore)( |$)`)
+	`(^| )(del|delete|flush|destroy|detach|drain|off|stop|disable|reboot|rmmod|-[A-Za-z]*[DFXCZ]|` +
+		`--(cleanup|clear|delete[a-z-]*|flush)|[a-z0-9-]+-restore)( |$)`)
 
 // harmless is a remedy without the commands that remove more than what is wrong: what the kernel or the agent of a
 // network plugin has made for all pods, and kube-proxy's own chains, tables, sets and virtual servers. In place of one
@@ -99,7 +100,8 @@ var ofOneEndpoint = lazyregexp.New(`^nft 'flush chain ip6? kube-proxy endpoint-[
 	`(; add rule ip6? kube-proxy endpoint-[^;']+)+'$`)
 
 // ofOldChains matches [removing]: chains of a kube-proxy before 1.24, which no packet gets to.
-var ofOldChains = lazyregexp.New(`^printf '%s\\n' '\*[a-z]+'( '(:|-X )(KUBE-XLB-[A-Z0-9]+|KUBE-MARK-DROP)( - \[0:0\])?')+ ` +
+var ofOldChains = lazyregexp.New(`^printf '%s\\n' '\*[a-z]+'` +
+	`( '(:|-X )(KUBE-XLB-[A-Z0-9]+|KUBE-MARK-DROP)( - \[0:0\])?')+ ` +
 	`COMMIT \| ip6?tables-[a-z]+-restore --noflush$`)
 
 // harmOfRoute: a route goes where it refuses packets, or is to a single address that is none of a pod of this node; and
@@ -126,7 +128,8 @@ func (n *node) harmOfRoute(v6 bool, words []string) (see, why string) {
 	if v6 {
 		tool = slices.Insert(tool, 1, "-6")
 	}
-	return report.ShellLine(tool...), "no command is given that removes the route \"" + strings.Join(words, " ") + "\": " + why
+	return report.ShellLine(tool...),
+		"no command is given that removes the route \"" + strings.Join(words, " ") + "\": " + why
 }
 
 // harmOfAddress: with an address that is more than itself goes the route to its subnet, and with the first of a subnet

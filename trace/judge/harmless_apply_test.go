@@ -116,8 +116,8 @@ func routeNamed(words []string) func(o map[string]any) bool {
 		metric, _ := strconv.ParseFloat(wordAfter(words, "metric"), 64)
 		dst, _ := o["dst"].(string)
 		dst = strings.TrimSuffix(strings.TrimSuffix(dst, "/32"), "/128")
-		return dst == words[0] && is("type", typ) && is("dev", wordAfter(words, "dev")) && is("gateway", wordAfter(words, "via")) &&
-			where == table && (metric == 0 || o["metric"] == metric)
+		return dst == words[0] && is("type", typ) && is("dev", wordAfter(words, "dev")) &&
+			is("gateway", wordAfter(words, "via")) && where == table && (metric == 0 || o["metric"] == metric)
 	}
 }
 
@@ -156,7 +156,8 @@ func (s *scene) address(t *testing.T, add bool, text, dev string) bool {
 		return o["dev"] == dev && o["protocol"] == "kernel" && (o["dst"] == a || o["prefsrc"] == a)
 	}
 	s.remove(t, file, own)
-	if routes, rest := s.objects(t, file); add && slices.ContainsFunc(routes, func(o map[string]any) bool { return o["table"] != nil }) {
+	inTable := func(o map[string]any) bool { return o["table"] != nil }
+	if routes, rest := s.objects(t, file); add && slices.ContainsFunc(routes, inTable) {
 		routes = append(routes, map[string]any{
 			"type": "local", "dst": a, "dev": dev, "table": "local", "protocol": "kernel", "scope": "host", "prefsrc": a,
 		})

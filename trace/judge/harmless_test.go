@@ -31,7 +31,8 @@ type scene struct {
 }
 
 func (s *scene) judge() report.NodeReport {
-	return Files(s.cluster, snapshot.NewNode(s.node, s.files), Request{Backwards: true, Matching: true, PerPathService: true})
+	return Files(s.cluster, snapshot.NewNode(s.node, s.files),
+		Request{Backwards: true, Matching: true, PerPathService: true})
 }
 
 // scenes calls f with every fault that was recorded, that other tests make of captured nodes, or that is an example;
@@ -59,10 +60,13 @@ func scenes(t *testing.T, f func(s scene)) {
 	}{
 		{"iptables", slices.Concat(faults(openCaptured(t, "iptables")), answerFaults(), casesFaults(), endsBeforeFaults(),
 			orphanFaults(), harmedOnce())},
-		{"nftables", append(nftFaults(), fault{name: "chains of endpoints are empty, which a restart keeps", do: func(w *capturedNode) {
-			w.says("v1.34.1")
-			w.emptied("endpoint-", "/8080")
-		}})},
+		{"nftables", append(nftFaults(), fault{
+			name: "chains of endpoints are empty, which a restart keeps",
+			do: func(w *capturedNode) {
+				w.says("v1.34.1")
+				w.emptied("endpoint-", "/8080")
+			},
+		})},
 		{"ipvs", ipvsFaults()},
 	} {
 		for _, x := range of.faults {
@@ -76,9 +80,7 @@ func scenes(t *testing.T, f func(s scene)) {
 	}
 	c, n := openSnapshot(t, "examples/broken-node", "worker-1")
 	f(scene{name: "examples/broken-node", cluster: c, node: "worker-1", files: snap.Files(t, n)})
-	for _, name := range []string{"recorded: an EndpointSlice says that an address of this node's pods is of another node"} {
-		f(wrongSlice(t, name))
-	}
+	f(wrongSlice(t, "recorded: an EndpointSlice says that an address of this node's pods is of another node"))
 }
 
 // harmedOnce are faults for which a command was printed that harms all pods, or changes what is kube-proxy's own.
@@ -93,8 +95,8 @@ func harmedOnce() []fault {
 	}
 }
 
-// wrongSlice is a healthy node, and an EndpointSlice by which an address of the node's own pod network, that no pod has,
-// is an endpoint of another node.
+// wrongSlice is a healthy node, and an EndpointSlice by which an address of the node's own pod network, that no pod
+// has, is an endpoint of another node.
 func wrongSlice(t *testing.T, name string) scene {
 	t.Helper()
 	recorded, err := faultdata.Read(filepath.Join(recordedFaults, "iptables-neighbours",
@@ -139,8 +141,10 @@ func wrongSlice(t *testing.T, name string) scene {
 			files[file] = bytes.ReplaceAll(files[file], []byte(old+":"), []byte(free+":"))
 		}
 	}
-	return scene{name: name, cluster: c, node: recorded.Node, files: files,
-		asked: judgeOpened(t, recorded, c, snapshot.NewNode(recorded.Node, files))}
+	return scene{
+		name: name, cluster: c, node: recorded.Node, files: files,
+		asked: judgeOpened(t, recorded, c, snapshot.NewNode(recorded.Node, files)),
+	}
 }
 
 // looks matches the commands that change nothing.
@@ -152,8 +156,8 @@ var looks = regexp.MustCompile(`^(kubectl (-n \S+ )?(get|describe|logs) |kubectl
 // of kube-proxy's is gone meanwhile.
 var restarts = regexp.MustCompile(`^(kubectl -n \S+ delete pod/kube-proxy-\S+|pkill -x kube-proxy|systemctl restart .*|kubectl svcproxy cleanup .*)$`)
 
-// TestPrintedCommandsHarmNoOtherPath applies each command of each finding to the files of its node, and judges again: no
-// path that was not wrong becomes so. testdata/commands.txt has all of them: a new one is to be looked at there.
+// TestPrintedCommandsHarmNoOtherPath applies each command of each finding to the files of its node, and judges again:
+// no path that was not wrong becomes so. testdata/commands.txt has all of them: a new one is to be looked at there.
 // SVCPROXY_COMMANDS=write writes it.
 func TestPrintedCommandsHarmNoOtherPath(t *testing.T) {
 	const golden = "testdata/commands.txt"
@@ -216,7 +220,7 @@ func TestPrintedCommandsHarmNoOtherPath(t *testing.T) {
 	}
 	if got := list.String(); got != string(want) {
 		was := strings.Split(string(want), "\n")
-		for _, line := range strings.Split(got, "\n") {
+		for line := range strings.SplitSeq(got, "\n") {
 			if !slices.Contains(was, line) {
 				t.Errorf("not in %s: %s", golden, line)
 			}

@@ -225,16 +225,18 @@ func withoutQuiet(paths []judged) []judged {
 	claimed, open, opened := map[source]bool{}, map[source]bool{}, map[report.Frontend]bool{}
 	wrongForPods := map[report.Frontend]bool{}
 	for i := range paths {
-		if p := &paths[i]; !p.quiet {
-			show(p)
-			at := source{p.Frontend, p.Origin.Kind}
-			claimed[at] = true
-			if p.Verdict == report.Unknown || p.Verdict == report.Mismatch {
-				open[at], opened[p.Frontend] = true, true
-			}
-			if p.Origin.Kind == string(expect.FromPod) && p.Verdict == report.Mismatch {
-				wrongForPods[p.Frontend] = true
-			}
+		p := &paths[i]
+		if p.quiet {
+			continue
+		}
+		show(p)
+		at := source{p.Frontend, p.Origin.Kind}
+		claimed[at] = true
+		if p.Verdict == report.Unknown || p.Verdict == report.Mismatch {
+			open[at], opened[p.Frontend] = true, true
+		}
+		if p.Origin.Kind == string(expect.FromPod) && p.Verdict == report.Mismatch {
+			wrongForPods[p.Frontend] = true
 		}
 	}
 	wrong := wrongServices(paths)

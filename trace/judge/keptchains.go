@@ -21,8 +21,9 @@ import (
 // where there is one of its name, whatever it holds (pkg/proxy/nftables/proxier.go, epChainSkipUpdate).
 var keptChains = lifetime{since: 33, fixed: 36}
 
-// keptChain is what repairs the chain of an endpoint that an issue is about, and no other, where a restart of kube-proxy
-// does not; nothing elsewhere. known is false where the version, and with it whether a restart does, is not known.
+// keptChain is what repairs the chain of an endpoint that an issue is about, and no other, where a restart of
+// kube-proxy does not; nothing elsewhere. known is false where the version, and with it whether a restart does, is not
+// known.
 func (n *node) keptChain(i *issue) (r report.Remedy, known bool) {
 	c := i.where.Chain
 	if c == nil || c.Table.Backend != netfilter.BackendNative ||
@@ -34,13 +35,13 @@ func (n *node) keptChain(i *issue) (r report.Remedy, known bool) {
 	if known && !keptChains.includes(n.config.Version) {
 		return report.Remedy{}, false
 	}
-	const keeps = "kube-proxy 1.33 to 1.35 keeps the chains of endpoints that it finds when it starts, so that a restart " +
-		"does not write this one"
+	const keeps = "kube-proxy 1.33 to 1.35 keeps the chains of endpoints that it finds when it starts, so that a " +
+		"restart does not write this one"
 	line := rewritten(c)
 	switch {
 	case line == "":
-		return report.Remedy{Text: "delete the pod of the endpoint, so that its controller makes one with another address and " +
-			"chain: " + keeps}, known
+		return report.Remedy{Text: "delete the pod of the endpoint, so that its controller makes one with another " +
+			"address and chain: " + keeps}, known
 	case known:
 		return report.Remedy{
 			Text:     "write the endpoint's chain as kube-proxy does, which touches nothing else: " + keeps,

@@ -26,7 +26,8 @@ func TestCommandForAnEndpointsChain(t *testing.T) {
 	}{
 		{
 			netfilter.IPv4, "ip", "GKDFVH4Y-shop/sticky/tcp/http__10.245.0.2/8080", []string{
-				"ip saddr 10.245.0.2 jump mark-for-masquerade", "update @affinity-GKDFVH4Y-shop/sticky/tcp/http__10.245.0.2/8080 { ip saddr }",
+				"ip saddr 10.245.0.2 jump mark-for-masquerade",
+				"update @affinity-GKDFVH4Y-shop/sticky/tcp/http__10.245.0.2/8080 { ip saddr }",
 				"meta l4proto tcp dnat to 10.245.0.2:8080",
 			},
 		},
@@ -48,7 +49,8 @@ func TestCommandForAnEndpointsChain(t *testing.T) {
 			sets = "set affinity-" + tt.name + " { type ipv4_addr; flags dynamic,timeout; timeout 3h; }\n"
 		}
 		table := func(rules string) string {
-			return "table " + tt.in + " kube-proxy {\n" + sets + "chain mark-for-masquerade { meta mark set meta mark | 0x4000; }\nchain " +
+			return "table " + tt.in + " kube-proxy {\n" + sets +
+				"chain mark-for-masquerade { meta mark set meta mark | 0x4000; }\nchain " +
 				chain + " {\n" + rules + "}\nchain service { type nat hook prerouting priority dstnat; jump " + chain + "; }\n}\n"
 		}
 		node := testutil.NewNamespace(t)

@@ -28,8 +28,8 @@ var (
 	_ = register(kind{
 		code: ModeLeftover, severity: warning, scope: onNode, by: leftovers,
 		remedy: advice("restart kube-proxy on {node}: one that starts removes the rules of a mode with other tables (since "+
-			"1.29 those of iptables and ipvs, since 1.31 those of nftables); where they stay, move the pods away and reboot the "+
-			"node (kube-proxy --cleanup removes the rules of all modes: no Service works until the restart)", restartProxy),
+			"1.29 those of iptables and ipvs, since 1.31 those of nftables); where they stay, move the pods away and reboot "+
+			"the node (kube-proxy --cleanup removes the rules of all modes: no Service works until the restart)", restartProxy),
 		issues: []string{"kubernetes/kubernetes#102314", "kubernetes/kubernetes#96034"},
 	})
 	_ = register(kind{

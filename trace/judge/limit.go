@@ -21,8 +21,8 @@ const NotJudged = "NotJudged"
 
 var _ = register(kind{
 	code: NotJudged, severity: note, scope: onPath, by: limits,
-	remedy: advice("give the Service fewer ports, addresses, source ranges or endpoints, or divide it: until then the rules "+
-		"for it have to be read by people", command{line: "kubectl get service,endpointslices -n {subject}"}),
+	remedy: advice("give the Service fewer ports, addresses, source ranges or endpoints, or divide it: until then the "+
+		"rules for it have to be read by people", command{line: "kubectl get service,endpointslices -n {subject}"}),
 })
 
 // ended is why Services were not judged when Request.Done was closed.
@@ -44,8 +44,10 @@ func (n *node) stopped() bool {
 func (n *node) notJudged(svc *corev1.Service, why string, req *Request) judged {
 	name := expect.NameOf(svc)
 	p := report.Path{
-		Verdict:  report.Unknown,
-		Frontend: report.Frontend{Kind: string(cmp.Or(svc.Spec.Type, corev1.ServiceTypeClusterIP)), Address: svc.Spec.ClusterIP},
+		Verdict: report.Unknown,
+		Frontend: report.Frontend{
+			Kind: string(cmp.Or(svc.Spec.Type, corev1.ServiceTypeClusterIP)), Address: svc.Spec.ClusterIP,
+		},
 		Findings: n.findings([]issue{{code: NotJudged, subject: svc.Namespace, message: fmt.Sprintf("%s: %s", name, why)}}),
 	}
 	if why == ended {
@@ -85,9 +87,9 @@ func protocolOf(p uint8) corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-// keepNotJudged takes out of a set of names of chains those that may be for an endpoint of a Service that is not judged,
-// of which no endpoint is known: their rules name such a Service in their comments, or none, as on nodes with many
-// endpoints.
+// keepNotJudged takes out of a set of names of chains those that may be for an endpoint of a Service that is not
+// judged, of which no endpoint is known: their rules name such a Service in their comments, or none, as on nodes with
+// many endpoints.
 func (n *node) keepNotJudged(gone map[string]bool) {
 	ports := map[string]bool{}
 	n.eachPortServed(func(svc *corev1.Service, port *corev1.ServicePort) {

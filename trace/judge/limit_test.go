@@ -35,9 +35,9 @@ func othersIn(t *testing.T, r *report.NodeReport) string {
 	return string(text)
 }
 
-// What one tenant writes costs other Services nothing: all that is said of them is the same, byte for byte. The tenant's
-// own Services are judged, or Unknown for what they cost: those of whose cases that says so here. How much is expanded
-// is counted: the paths, and the endpoints that are expected on them.
+// What one tenant writes costs other Services nothing: all that is said of them is the same, byte for byte. The
+// tenant's own Services are judged, or Unknown for what they cost: those of whose cases that says so here. How much is
+// expanded is counted: the paths, and the endpoints that are expected on them.
 func TestATenantCostsNoOthersTheirVerdict(t *testing.T) {
 	const mostPaths, mostEndpoints = 20_000, 1_000_000
 	judged := map[string]bool{ // cases whose Services are all judged; the others are not, all or some
@@ -113,7 +113,9 @@ func TestATenantCostsNoOthersTheirVerdict(t *testing.T) {
 // Rules for a Service that is not judged are not stale, nor are chains of its endpoints left over.
 func TestRulesOfAServiceThatIsNotJudgedAreNotStale(t *testing.T) {
 	base := openCaptured(t, "iptables")
-	i := slices.IndexFunc(tenant.Cases, func(c tenant.Case) bool { return c.Name == "1,000 endpoints, 5,000 addresses, with rules" })
+	i := slices.IndexFunc(tenant.Cases, func(c tenant.Case) bool {
+		return c.Name == "1,000 endpoints, 5,000 addresses, with rules"
+	})
 	cluster, files := tenant.Cases[i].Beside(base.cluster, base.files)
 	for _, left := range []bool{false, true} {
 		changed := maps.Clone(files)

@@ -39,8 +39,8 @@ var (
 	})
 	_ = register(kind{
 		code: SplitBackend, severity: warning, scope: onNode, by: programmedRules,
-		remedy: advice("find who writes the older set, and end that; then move the pods away and reboot {node}, which leaves the " +
-			"set that is written"),
+		remedy: advice("find who writes the older set, and end that; then move the pods away and reboot {node}, which " +
+			"leaves the set that is written"),
 		issues: []string{"kubernetes/kubernetes#71305", "kubernetes/kubernetes#109811"},
 	})
 )

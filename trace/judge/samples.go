@@ -12,7 +12,8 @@ import (
 
 // sources are the addresses of a node that stand for others in the judgement, where nobody names an origin.
 type sources struct {
-	pods    [2][]pod              // local pods, by family: of its networks first, then those that are not an endpoint, then by address
+	// Local pods, by family: of its networks first, then those that are not an endpoint, then by address.
+	pods    [2][]pod
 	outside [2][]netip.Addr       // of nobody in the cluster, by family
 	inside  []netip.Prefix        // the networks of pods, Services and nodes
 	local   map[netip.Addr]string // local pods by address, with their names where known

@@ -107,7 +107,7 @@ func (s *survey) ofServices(n *node) {
 			return
 		}
 		if n.exp.Beyond(svc) != "" {
-			s.ofNotJudged(n, svc)
+			s.ofNotJudged(svc)
 		}
 		for _, f := range n.frontends(svc) {
 			k := keyOf(f)
@@ -130,7 +130,7 @@ func (s *survey) ofServices(n *node) {
 }
 
 // ofNotJudged notes what is known of a Service that is not judged.
-func (s *survey) ofNotJudged(n *node, svc *corev1.Service) {
+func (s *survey) ofNotJudged(svc *corev1.Service) {
 	for _, text := range append([]string{svc.Spec.ClusterIP}, svc.Spec.ClusterIPs...) {
 		if a, ok := kubeproxy.ParseAddr(text); ok {
 			s.clusterIPs[a], s.hasFrontends[netfilter.FamilyOf(a)] = true, true

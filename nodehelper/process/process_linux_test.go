@@ -358,6 +358,33 @@ func TestStill(t *testing.T) {
 	}
 }
 
+// On a node of a user without rights (rootless) root is that of the node's user namespace: kube-proxy is found there as
+// anywhere, and one in a further user namespace is not.
+func TestRootlessNode(t *testing.T) {
+	const inside = "SVCPROXY_TEST_ROOTLESS"
+	if os.Getenv(inside) == "" {
+		testutil.NeedRoot(t, "unshare", "setpriv")
+		program := executable(t, "rootless.test", nobody, 0o755)
+		cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+			"unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", program, "-test.run=^TestRootlessNode$", "-test.v")
+		cmd.Env, cmd.Dir = append(os.Environ(), inside+"=1", "TMPDIR="+filepath.Dir(program)), "/"
+		if err := os.Chown(filepath.Dir(program), nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestRootlessNode")) {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	pid := run(t, exec.CommandContext(t.Context(), executable(t, "kube-proxy", 0, 0o755)), "")
+	other := run(t, exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user",
+		executable(t, "kube-proxy", 0, 0o755)), "")
+	found, named, err := Find(Programs("kube-proxy"))
+	if err != nil || len(found) != 1 || found[0].PID != pid || len(named) != 1 || named[0].PID != other {
+		t.Errorf("found %+v, named %+v, %v, want %d and %d", found, named, err, pid, other)
+	}
+}
+
 // Files are read below the root that is given, whatever a path and links say, and only regular ones, up to a limit.
 func TestFileIn(t *testing.T) {
 	root := t.TempDir()

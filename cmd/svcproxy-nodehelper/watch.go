@@ -88,7 +88,8 @@ const endTime = 1500 * time.Millisecond
 
 func (o *watchFlags) run(ctx context.Context) error {
 	context.AfterFunc(ctx, func() {
-		time.AfterFunc(endTime, func() { os.Exit(0) }) // nothing on the node is to be undone
+		//nolint:forbidigo // for a pass that cannot be ended; nothing on the node is to be undone
+		time.AfterFunc(endTime, func() { os.Exit(0) })
 	})
 	tuneCollector(50, watchMemoryLimit) // what a pass leaves is in use while the agent sleeps
 	listener, err := watch.Enter(o.listen, o.namespace, os.Args)

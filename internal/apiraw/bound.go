@@ -162,13 +162,14 @@ func checkFields(name string, data []byte, pages int) error {
 				return false
 			}
 			data = data[n:]
-			if fields++; depth == 1 && key>>3 == inner {
+			fields++
+			if depth == 1 && key>>3 == inner {
 				items++
 			}
 			if fields > mostFields || items > mostItems {
 				return true
 			}
-			size := uint64(0)
+			var size uint64
 			switch key & 7 { //nolint:mnd // wire types: varint, 64 bit, bytes, 32 bit
 			case 0:
 				if _, n = binary.Uvarint(data); n <= 0 {
@@ -178,7 +179,8 @@ func checkFields(name string, data []byte, pages int) error {
 			case 1:
 				size = 8
 			case 2:
-				if size, n = binary.Uvarint(data); n <= 0 || size > uint64(len(data)-n) {
+				size, n = binary.Uvarint(data)
+				if n <= 0 || size > uint64(len(data)-n) { //nolint:gosec // n is at most len(data)
 					return false
 				}
 				data = data[n:]

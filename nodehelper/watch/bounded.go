@@ -43,7 +43,8 @@ func (a *Agent) limited(ctx context.Context) (limited context.Context, end func(
 			if a.inUse() <= passMemory {
 				continue
 			}
-			if runtime.GC(); a.inUse() > passMemory {
+			runtime.GC()
+			if a.inUse() > passMemory {
 				cancel(errPassMemory)
 			}
 		}

@@ -109,8 +109,8 @@ var declared = []metric{
 			"previous pass because nothing that decides them has changed.", []string{"how"},
 	},
 	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
-	{notJudgedMetric, "gauge", "Services that the last pass did not judge, or not all of whose paths: they are too large, or " +
-		"the pass was ended by its limits of time or memory.", nil},
+	{notJudgedMetric, "gauge", "Services that the last pass did not judge, or not all of whose paths: they are too " +
+		"large, or the pass was ended by its limits of time or memory.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
 	{pollingMetric, "gauge", "Seconds between the last two passes that judged the node: how late what the kernel does " +
 		"not announce may be seen; 0 before there were two.", nil},

@@ -53,6 +53,12 @@ func list[T any](
 	if _, ok := any(new(T)).(*corev1.Pod); ok {
 		most, taken = bounds.APIPods, new(atomic.Int64)
 	}
+	before := int64(collectAt) // or the memory limit that was there, if that is higher
+	defer func() {
+		if before > collectAt {
+			debug.SetMemoryLimit(before)
+		}
+	}()
 	options.Limit = bounds.APIPage
 	expired := 0
 	for pages := 0; ; pages++ {
@@ -74,15 +80,13 @@ func list[T any](
 		more := int64(p.memory + len(p.items)*int(unsafe.Sizeof(*new(T))))
 		now := taken.Add(more)
 		if now > int64(most) {
-			return nil, "", bounds.Errorf("with the %s that the API server lists the objects take more than %s: less was expected",
-				kind, bounds.Bytes(int64(most)))
+			return nil, "", bounds.Errorf("with the %s that the API server lists the objects take more than %s: "+
+				"less was expected", kind, bounds.Bytes(int64(most)))
 		}
 		if now/collectEvery != (now-more)/collectEvery {
 			// What was read stays, and what it was read from is several times as much.
 			runtime.GC()
-			if before := debug.SetMemoryLimit(collectAt); before > collectAt {
-				defer debug.SetMemoryLimit(before)
-			}
+			before = max(before, debug.SetMemoryLimit(collectAt))
 		}
 		out = append(out, pointers(p.items)...)
 		if p.more == "" {

@@ -112,7 +112,8 @@ func TestEndlessAnswerOfTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = FromAPI(client, "").Objects(t.Context())
-	if err == nil || !strings.HasSuffix(err.Error(), " holds more than 200000 JSON objects: at most 200000 were expected") {
+	want := " holds more than 200000 JSON objects: at most 200000 were expected"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 	err = FromAPI(client, "").Pods(t.Context(), &snapshot.Cluster{}, Pods{All: true})

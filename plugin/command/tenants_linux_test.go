@@ -53,7 +53,8 @@ func TestTenants(t *testing.T) {
 			}
 			code, stdout, stderr, memory, spent := measured(t, plugin, path)
 			t.Logf("verify -A: exit code %d, %d MB, %v", code, memory>>20, spent.Round(time.Millisecond))
-			if memory > hostileMemory || spent > hostileTime || code == run.ExitUsage || strings.Contains(stdout, "NOT INSPECTED") {
+			if memory > hostileMemory || spent > hostileTime || code == run.ExitUsage ||
+				strings.Contains(stdout, "NOT INSPECTED") {
 				t.Errorf("exit code %d, %d MB and %v; want at most %d MB and %v\n%.600s", code, memory>>20, spent,
 					hostileMemory>>20, hostileTime, stderr)
 			}

@@ -63,8 +63,8 @@ func (s *Session) inMemory(
 // judgeTime is the longest time for judging a node.
 const judgeTime = bounds.Judge
 
-// judgeWithin judges a node, and ends that when it takes too long: other nodes wait for the slot. What was not judged by
-// then is Unknown. Every walk is bounded, so that it ends soon; where it does not, it is given up.
+// judgeWithin judges a node, and ends that when it takes too long: other nodes wait for the slot. What was not judged
+// by then is Unknown. Every walk is bounded, so that it ends soon; where it does not, it is given up.
 func (s *Session) judgeWithin(
 	limit time.Duration, n *loadedNode, objects *snapshot.Cluster, request Request,
 ) report.NodeReport {

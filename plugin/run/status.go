@@ -138,7 +138,8 @@ func statusOf(
 	return s.out
 }
 
-// detail adds up what the groups that are listed have besides the nodes, and counts all findings: wrong groups there are.
+// detail adds up what the groups that are listed have besides the nodes, and counts all findings: wrong groups there
+// are.
 func (s *status) detail(of map[string]*cluster.NodeReport, wrong int) {
 	folded := map[string]int{}
 	for i := range s.fleet {

@@ -111,7 +111,8 @@ func policyRefusesEachDeviation(t *testing.T, kubectl kubectl) {
 	}
 	for _, user := range []string{"someone", "system:serviceaccount:" + deployed + ":daemon-set-controller"} {
 		t.Run("a DaemonSet's by "+user, func(t *testing.T) {
-			refusedFor(t, dryCreateBy(t, impersonating(t, user), good["a DaemonSet"]), "is made by the DaemonSet controller alone")
+			refusedFor(t, dryCreateBy(t, impersonating(t, user), good["a DaemonSet"]),
+				"is made by the DaemonSet controller alone")
 		})
 	}
 	if len(deviations) < 25 {

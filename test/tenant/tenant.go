@@ -9,8 +9,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
+	stdslices "slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,24 +49,50 @@ var Cases = []Case{
 	{"250 Services at one external IP", func() Objects { return many(250, externalIPs(1), slices(1, 2)) }, false},
 	{"1,000 Services at one external IP", func() Objects { return many(1000, externalIPs(1), slices(1, 2)) }, false},
 	{"2,000 Services at one external IP", func() Objects { return many(2000, externalIPs(1), slices(1, 2)) }, false},
-	{"250 Services at one external IP, with rules", func() Objects { return many(250, externalIPs(1), slices(1, 2)) }, true},
-	{"1,000 Services at one external IP, with rules", func() Objects { return many(1000, externalIPs(1), slices(1, 2)) }, true},
-	{"2,000 Services at one external IP, with rules", func() Objects { return many(2000, externalIPs(1), slices(1, 2)) }, true},
-	{"20,000 source ranges, 500 addresses", func() Objects { return one(ingress(500), ranges(20_000), slices(1, 2)) }, false},
+	{"250 Services at one external IP, with rules", func() Objects {
+		return many(250, externalIPs(1), slices(1, 2))
+	}, true},
+	{"1,000 Services at one external IP, with rules", func() Objects {
+		return many(1000, externalIPs(1), slices(1, 2))
+	}, true},
+	{"2,000 Services at one external IP, with rules", func() Objects {
+		return many(2000, externalIPs(1), slices(1, 2))
+	}, true},
+	{"20,000 source ranges, 500 addresses", func() Objects {
+		return one(ingress(500), ranges(20_000), slices(1, 2))
+	}, false},
 	{"1,000 Services with 200 external IPs", func() Objects { return many(1000, externalIPs(200), slices(1, 2)) }, false},
 
-	{"100 ports, 1,000 source ranges", func() Objects { return one(ports(100), ingress(10), ranges(1000), slices(1, 2)) }, false},
+	{"100 ports, 1,000 source ranges", func() Objects {
+		return one(ports(100), ingress(10), ranges(1000), slices(1, 2))
+	}, false},
 	{"100 slices of 1,000 endpoints in zones", func() Objects { return one(ports(10), slices(100, 1000), hints) }, false},
 	{"2,000 Services on 1,000 nodes", func() Objects { return many(2000, nodePorts, slices(1, 40)) }, true},
-	{"1,000 Services that select 2,000 pods", func() Objects { return many(1000, labels, slices(1, 2), pods(2000)) }, false},
-	{"names and annotations of all lengths", func() Objects { return many(500, ports(20), slices(1, 20), longNames) }, false},
-	{"session affinity, 50 ports, 1,000 endpoints, with rules", func() Objects { return one(ports(50), slices(1, 1000), affinity) }, true},
-	{"1,000 NodePorts at 50 external IPs", func() Objects { return many(1000, nodePorts, externalIPs(50), slices(1, 2)) }, false},
-	{"100 addresses, 100 ports, 100 source ranges", func() Objects { return one(ports(100), ingress(100), ranges(100), slices(1, 2)) }, false},
+	{"1,000 Services that select 2,000 pods", func() Objects {
+		return many(1000, labels, slices(1, 2), pods(2000))
+	}, false},
+	{"names and annotations of all lengths", func() Objects {
+		return many(500, ports(20), slices(1, 20), longNames)
+	}, false},
+	{"session affinity, 50 ports, 1,000 endpoints, with rules", func() Objects {
+		return one(ports(50), slices(1, 1000), affinity)
+	}, true},
+	{"1,000 NodePorts at 50 external IPs", func() Objects {
+		return many(1000, nodePorts, externalIPs(50), slices(1, 2))
+	}, false},
+	{"100 addresses, 100 ports, 100 source ranges", func() Objects {
+		return one(ports(100), ingress(100), ranges(100), slices(1, 2))
+	}, false},
 	{"an endpoint in 5 slices, 100 ports", func() Objects { return one(ports(100), slices(5, 1000), overlapping) }, false},
-	{"an endpoint in 100 slices, 100 ports", func() Objects { return one(ports(100), slices(100, 1000), overlapping) }, false},
-	{"dual-stack, 500 Services of 50 ports", func() Objects { return many(500, ports(50), slices(1, 10), dualStack) }, false},
-	{"1,000 endpoints, 5,000 addresses, with rules", func() Objects { return one(externalIPs(5000), slices(1, 1000)) }, true},
+	{"an endpoint in 100 slices, 100 ports", func() Objects {
+		return one(ports(100), slices(100, 1000), overlapping)
+	}, false},
+	{"dual-stack, 500 Services of 50 ports", func() Objects {
+		return many(500, ports(50), slices(1, 10), dualStack)
+	}, false},
+	{"1,000 endpoints, 5,000 addresses, with rules", func() Objects {
+		return one(externalIPs(5000), slices(1, 1000))
+	}, true},
 	{"one Service of 20,000 endpoints, with rules", func() Objects { return one(slices(20, 1000)) }, true},
 	{"5,000 endpoints on the node, with rules", func() Objects { return one(slices(5, 1000), here) }, true},
 	{"20,000 endpoints on the node, with rules", func() Objects { return one(slices(20, 1000), here) }, true},
@@ -99,9 +127,9 @@ func many(count int, options ...option) Objects {
 // address is the i-th address from another on.
 func address(first string, i int) string {
 	b := netip.MustParseAddr(first).As4()
-	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	n += uint32(i) //nolint:gosec // small
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
+	n := binary.BigEndian.Uint32(b[:]) + uint32(i) //nolint:gosec // small
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b).String()
 }
 
 func ports(count int) option {
@@ -262,7 +290,7 @@ func longNames(o *Objects, svc *corev1.Service, _ int) {
 	}
 }
 
-func dualStack(o *Objects, svc *corev1.Service, i int) {
+func dualStack(o *Objects, svc *corev1.Service, _ int) {
 	six := func(s string) string { return "fd00:10:96::" + strings.ReplaceAll(s, ".", ":") }
 	svc.Spec.IPFamilies = append(svc.Spec.IPFamilies, corev1.IPv6Protocol)
 	svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, six(svc.Spec.ClusterIP))
@@ -280,9 +308,9 @@ func dualStack(o *Objects, svc *corev1.Service, i int) {
 // where the case has them.
 func (c *Case) Beside(cluster *snapshot.Cluster, files map[string][]byte) (*snapshot.Cluster, map[string][]byte) {
 	o, out := c.Make(), *cluster
-	out.Services = append(out.Services[:len(out.Services):len(out.Services)], o.Services...)
-	out.EndpointSlices = append(out.EndpointSlices[:len(out.EndpointSlices):len(out.EndpointSlices)], o.Slices...)
-	out.Pods = append(out.Pods[:len(out.Pods):len(out.Pods)], o.Pods...)
+	out.Services = append(stdslices.Clip(out.Services), o.Services...)
+	out.EndpointSlices = append(stdslices.Clip(out.EndpointSlices), o.Slices...)
+	out.Pods = append(stdslices.Clip(out.Pods), o.Pods...)
 	if !c.Rules {
 		return &out, files
 	}
@@ -405,6 +433,7 @@ func endpointRules(
 			set = recent(sep, "--set")
 		}
 		fmt.Fprintf(rules, "-A %s -s %s/32 -m comment --comment \"%s\" -j KUBE-MARK-MASQ\n", sep, ip, name)
-		fmt.Fprintf(rules, "-A %s -p tcp -m comment --comment \"%s\"%s -m tcp -j DNAT --to-destination %s\n", sep, name, set, e)
+		fmt.Fprintf(rules, "-A %s -p tcp -m comment --comment \"%s\"%s -m tcp -j DNAT --to-destination %s\n",
+			sep, name, set, e)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // an address has several entries in EndpointSlices with different conditions, or other Services claim the frontend's
 // address and port. Those of the frontend's own Service come first; one of another Service has that Service's frontend.
 // Of a path of which nothing depends on chance it is the one of [Node.Path]. Path.Unsure of an answer is what else it
-// depends on. Endpoints must not be changed. Of many other Services only those are asked that have the endpoint to; where
-// there are too many of these, the last answer is that it is not known.
+// depends on. Endpoints must not be changed. Of many other Services only those are asked that have the endpoint to;
+// where there are too many of these, the last answer is that it is not known.
 func (n *Node) Answers(f Frontend, o Origin, to netip.AddrPort) []Path {
 	if _, shared := n.otherClaim(&f); !shared {
 		return n.own(f, o)

@@ -26,9 +26,9 @@ const (
 	pathCost = 30
 	// rangePaths is how many clients stand for a source range: its ends, and those next to them.
 	rangePaths = 4
-	// With session affinity, and for pods that reach themselves, there is a walk for each endpoint, or for each on the node,
-	// through the rules of all: rulesRun is how many of these take the time of an endpoint, branchesFollowed how many where
-	// all endpoints are possible.
+	// With session affinity, and for pods that reach themselves, there is a walk for each endpoint, or for each on the
+	// node, through the rules of all: rulesRun is how many of these take the time of an endpoint, branchesFollowed how
+	// many where all endpoints are possible.
 	rulesRun, branchesFollowed = 128, 2
 	// rangesLookedAt is how many source ranges are compared in the time that an endpoint takes.
 	rangesLookedAt = 16
@@ -41,8 +41,8 @@ type loads struct {
 }
 
 // loadsOf finds out which Services are judged: none that costs more than bounds.ServiceWork, and of the rest as many as
-// bounds.Work allows. That is shared out between the namespaces, each of which has the same or what it needs, and within
-// one the cheapest are first: a tenant's Services take from no others'.
+// bounds.Work allows. That is shared out between the namespaces, each of which has the same or what it needs, and
+// within one the cheapest are first: a tenant's Services take from no others'.
 func loadsOf(services []*corev1.Service, index map[types.NamespacedName][]*discoveryv1.EndpointSlice) loads {
 	out := loads{cost: make(map[types.NamespacedName]int, len(services)), beyond: map[types.NamespacedName]string{}}
 	total, spaces := 0, map[string][]types.NamespacedName{}

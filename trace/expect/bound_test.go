@@ -115,7 +115,7 @@ func TestAServiceThatIsNotJudgedHasItsClaims(t *testing.T) {
 	large.Spec.ClusterIP, large.Spec.ClusterIPs, large.Spec.Ports = "10.96.99.99", []string{"10.96.99.99"}, nil
 	for i := range 100 {
 		large.Spec.Ports = append(large.Spec.Ports, corev1.ServicePort{
-			Name: fmt.Sprint("p", i), Port: int32(80 + i), Protocol: corev1.ProtocolTCP, //nolint:gosec // small
+			Name: fmt.Sprint("p", i), Port: int32(80 + i), Protocol: corev1.ProtocolTCP,
 		})
 	}
 	in := testInputs(small)

@@ -4,6 +4,7 @@ package expect
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -158,7 +159,7 @@ func (n *Node) claimants(f *Frontend, to netip.AddrPort) (named, nodePorts []Fro
 		if len(all) > bounds.Claimants+1 {
 			all = n.crowd(k, all, familyIndex(f.Address))[to]
 		}
-		for _, c := range append(all[:len(all):len(all)], n.claims.wide(k, bounds.Claimants)...) {
+		for _, c := range append(slices.Clip(all), n.claims.wide(k, bounds.Claimants)...) {
 			if c.service == f.Service {
 				continue
 			}

@@ -38,8 +38,8 @@ type Index struct {
 	slices map[types.NamespacedName][]*discoveryv1.EndpointSlice
 }
 
-// NewIndex indexes the EndpointSlices of a cluster by Service, and counts what judging each Service takes. They must not
-// be changed afterwards.
+// NewIndex indexes the EndpointSlices of a cluster by Service, and counts what judging each Service takes. They must
+// not be changed afterwards.
 func NewIndex(services []*corev1.Service, all []*discoveryv1.EndpointSlice) *Index {
 	out := &Index{slices: indexSlices(all)}
 	out.loads = loadsOf(services, out.slices)

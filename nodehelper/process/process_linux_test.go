@@ -366,7 +366,8 @@ func TestRootlessNode(t *testing.T) {
 		testutil.NeedRoot(t, "unshare", "setpriv")
 		program := executable(t, "rootless.test", nobody, 0o755)
 		cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-			"unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", program, "-test.run=^TestRootlessNode$", "-test.v")
+			"unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc",
+			program, "-test.run=^TestRootlessNode$", "-test.v")
 		cmd.Env, cmd.Dir = append(os.Environ(), inside+"=1", "TMPDIR="+filepath.Dir(program)), "/"
 		if err := os.Chown(filepath.Dir(program), nobody, nobody); err != nil {
 			t.Fatal(err)

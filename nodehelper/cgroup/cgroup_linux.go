@@ -105,6 +105,13 @@ func PodOf(groups []Hierarchy) (uid string, err error) {
 	return "", err
 }
 
+// BelowPods reports whether a process is in a control group below that of all pods, whoever has made it.
+func BelowPods(groups []Hierarchy) bool {
+	return slices.ContainsFunc(groups, func(h Hierarchy) bool {
+		return slices.ContainsFunc(strings.Split(h.Path, "/"), func(name string) bool { return strings.Contains(name, "kubepods") })
+	})
+}
+
 // steps are the lengths of a path's beginnings, each by one element longer.
 func steps(path string) iter.Seq[int] {
 	return func(yield func(int) bool) {

@@ -4,7 +4,6 @@ package collect
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -271,7 +270,6 @@ var (
 func ask(ctx context.Context, to netip.AddrPort, path string) (status int, data []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	var dialled error
 	client := http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -282,7 +280,6 @@ func ask(ctx context.Context, to netip.AddrPort, path string) (status int, data 
 				if tcp, ok := c.(*net.TCPConn); ok {
 					err = errors.Join(err, tcp.SetLinger(0))
 				}
-				dialled = err
 				return c, err
 			},
 		},
@@ -293,7 +290,10 @@ func ask(ctx context.Context, to netip.AddrPort, path string) (status int, data 
 	}
 	answer, err := client.Do(req)
 	if err != nil {
-		return 0, nil, cmp.Or(dialled, reasonOf(ctx))
+		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+			return 0, nil, dial
+		}
+		return 0, nil, reasonOf(ctx)
 	}
 	defer answer.Body.Close()
 	data, err = io.ReadAll(io.LimitReader(answer.Body, askAnswer+1))

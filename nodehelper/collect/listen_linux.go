@@ -102,7 +102,7 @@ func (r *reader) listing(list []sockets.Socket, local, more func(i int) string) 
 			s.Receive, s.Send, local(i), shown(s.Remote))
 		by := make([]string, 0, len(users[s.Inode]))
 		for _, u := range users[s.Inode] {
-			by = append(by, fmt.Sprintf("(%q,pid=%s,fd=%s)", u.Name, u.PID, u.FD))
+			by = append(by, fmt.Sprintf("(%q,pid=%s,fd=%s)", plainName(u.Name), u.PID, u.FD))
 		}
 		if len(by) > 0 {
 			fmt.Fprintf(&out, " users:(%s)", strings.Join(by, ","))
@@ -111,6 +111,16 @@ func (r *reader) listing(list []sockets.Socket, local, more func(i int) string) 
 		out.WriteByte('\n')
 	}
 	return out.Bytes(), nil
+}
+
+// plainName is how a process calls itself, without what would end it in the listing.
+func plainName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '"' || r == '\\' || r == '(' || r == ')' || r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
 }
 
 // shown is an address as ss prints it.

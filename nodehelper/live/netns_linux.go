@@ -139,10 +139,11 @@ func (n *namespaces) find() {
 		if err != nil {
 			continue
 		}
-		n.all = append(n.all, file)
-		if !process.OfNode(file) {
-			continue // any user can make one in a user namespace, with any addresses
+		if !process.OfNode(file) { // any user can make one in a user namespace, with any addresses
+			file.Close()
+			continue
 		}
+		n.all = append(n.all, file)
 		s := &namespace{file: file}
 		if err := within(file, func() error { return n.addresses(s) }); err != nil {
 			n.err = err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,22 +16,33 @@ import (
 // stay below it, as those of a mounted ConfigMap do, and those of /proc lead nowhere (openat2(2), RESOLVE_IN_ROOT and
 // RESOLVE_NO_MAGICLINKS, since Linux 5.6).
 func FileIn(root *os.File, path string, limit int64) ([]byte, error) {
-	f, err := OpenIn(root, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	is, err := OpenIn(root, path, unix.O_PATH) // to open a device, or the kernel's log, is to do something
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
+	defer is.Close()
+	var system unix.Statfs_t
+	if info, err := is.Stat(); err != nil {
 		return nil, err
-	} else if !info.Mode().IsRegular() {
+	} else if err := unix.Fstatfs(int(is.Fd()), &system); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() || slices.Contains(ofKernel, system.Type) {
 		return nil, fmt.Errorf("%s is not a regular file", quote(path))
 	}
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", is.Fd()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", quote(path), errors.Unwrap(err))
+	}
+	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s is larger than %d bytes", quote(path), limit)
 	}
 	return data, err
 }
+
+// ofKernel are the file systems whose files are the kernel's own.
+var ofKernel = []int64{unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC}
 
 // OpenIn opens a file below a directory as if that were the root.
 func OpenIn(root *os.File, path string, flags uint64) (*os.File, error) {

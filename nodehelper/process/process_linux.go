@@ -44,7 +44,7 @@ type Named struct {
 
 // Bounds on what is read of a process, and of how many.
 const (
-	maxProcesses = 1 << 16
+	maxProcesses = 1 << 18
 	maxText      = 64 << 10 // bytes of /proc/PID/status and its like
 	maxArgs      = 1 << 20  // bytes of the command line
 	maxNamed     = 20
@@ -77,18 +77,25 @@ func Find(programs []Program) (found []*Process, named []Named, err error) {
 	return starters(found), named, err
 }
 
-// Each calls visit for each process, by its number and its directory in /proc, which is closed unless it is kept.
+// Each calls visit for each process, in the order of their numbers, by its number and its directory in /proc, which is
+// closed unless it is kept. More than maxProcesses are an error: what is not seen is not absent.
 func Each(visit func(pid int, dir *os.File) (keep bool)) error {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
 	}
-	for _, e := range entries[:min(len(entries), maxProcesses)] {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
 		}
-		dir, err := os.OpenFile("/proc/"+e.Name(), unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if len(pids) > maxProcesses {
+		return fmt.Errorf("there are more than %d processes", maxProcesses)
+	}
+	slices.Sort(pids)
+	for _, pid := range pids {
+		dir, err := os.OpenFile("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
 			continue // it has ended
 		}
@@ -201,28 +208,29 @@ func (n *node) look(pid int, dir *os.File, programs []Program) (p *Process, name
 		return nil, "", nil //nolint:nilerr // it is elsewhere, or has ended
 	}
 	program := filepath.Base(strings.TrimSuffix(exe, " (deleted)"))
-	comm, args := commOf(dir), argsOf(dir)
 	at := slices.IndexFunc(programs, func(x Program) bool { return x.File == program })
 	if at < 0 {
+		// Not by its command line: whoever stops a process's memory from being read stops its reader.
+		comm := commOf(dir)
 		for _, x := range programs {
-			if called := x.named(comm, args); called != "" {
+			if called := x.named(comm, nil); called != "" {
 				return nil, called, fmt.Errorf("its executable is %s", quote(program))
 			}
 		}
 		return nil, "", nil
 	}
-	called := program
-	if programs[at].Names != nil {
-		if called = programs[at].named(comm, args); called == "" {
-			return nil, "", nil // another one of a program that is several
-		}
-	}
-	p = &Process{PID: pid, Program: program, Name: called, Args: args, dir: dir}
+	p = &Process{PID: pid, Program: program, Name: program, dir: dir}
 	if err := n.vouch(p); err != nil {
 		if errors.Is(err, errGone) {
 			return nil, "", nil
 		}
-		return nil, called, err
+		return nil, program, err
+	}
+	p.Args = argsOf(dir)
+	if programs[at].Names != nil {
+		if p.Name = programs[at].named(commOf(dir), p.Args); p.Name == "" {
+			return nil, "", nil // another one of a program that is several
+		}
 	}
 	return p, "", nil
 }
@@ -241,17 +249,16 @@ var errGone = errors.New("it has ended")
 //
 // and of neither if its executable gives rights to whoever runs it (set-user-ID, set-group-ID, file capabilities).
 // Everything is read once more at the end: what executes another program meanwhile is not believed.
+//
+// What the kernel itself says of the process comes first: a file system of a user's, which may never answer, is not
+// looked at for a process that is not believed anyway.
 func (n *node) vouch(p *Process) error {
-	before, parent, err := factsOf(p.dir)
+	before, parent, err := rightsOf(p.dir)
 	if err != nil {
 		return errGone
 	}
 	user, err := fileAt(int(p.dir.Fd()), "ns/user")
 	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return errGone
-	}
-	root, err := fileAt(int(p.dir.Fd()), "root")
-	if err != nil {
 		return errGone
 	}
 	groups, err := cgroup.In(p.dir)
@@ -260,6 +267,36 @@ func (n *node) vouch(p *Process) error {
 	}
 	pod, podErr := cgroup.PodOf(groups)
 	podErr = errors.Join(n.entered, podErr)
+	inPod := before.netAdmin && user == n.owner && (n.owner != fileID{} || n.user == fileID{}) && podErr == nil
+	switch {
+	case inPod:
+	case before.uids != [4]uint32{} && !before.netAdmin:
+		return fmt.Errorf("it runs as user %d without CAP_NET_ADMIN", before.uids[0])
+	case before.uids != [4]uint32{}:
+		return fmt.Errorf("it runs as user %d, and %w", before.uids[0], podErr)
+	case user != n.user:
+		return errors.New("it is in a user namespace of its own")
+	case cgroup.BelowPods(groups) && !before.netAdmin: // whatever its root directory is: it may have changed that
+		return errors.New("it is in a pod without CAP_NET_ADMIN")
+	case cgroup.BelowPods(groups):
+		return fmt.Errorf("it is in a pod, and %w", podErr)
+	case n.noRoot != nil:
+		return fmt.Errorf("it is in no pod, and the node's root directory is not known: %w", n.noRoot)
+	}
+	if !inPod {
+		root, err := fileAt(int(p.dir.Fd()), "root")
+		switch {
+		case err != nil:
+			return errGone
+		case root != n.root && !before.netAdmin:
+			return errors.New("it is in a container without CAP_NET_ADMIN")
+		case root != n.root:
+			return fmt.Errorf("it is in a container, and %w", podErr)
+		}
+	}
+	if err := before.executable(p.dir); err != nil {
+		return errGone
+	}
 	capabilities, err := unix.Getxattr(fmt.Sprintf("/proc/self/fd/%d/exe", p.dir.Fd()), "security.capability", nil)
 	switch {
 	case errors.Is(err, unix.ENODATA), errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.EOPNOTSUPP):
@@ -270,28 +307,15 @@ func (n *node) vouch(p *Process) error {
 	if after, _, err := factsOf(p.dir); err != nil || after != before {
 		return errGone
 	}
-	p.facts, p.parent, p.Cgroup = before, parent, cgroup.Line(groups)
 	switch {
 	case before.mode&(unix.S_ISUID|unix.S_ISGID) != 0 || capabilities > 0:
 		return errors.New("its executable gives rights to whoever runs it")
-	case before.netAdmin && user == n.owner && (n.owner != fileID{} || n.user == fileID{}) && podErr == nil:
-		p.PodUID = pod
-		return nil
-	case before.uids != [4]uint32{} && !before.netAdmin:
-		return fmt.Errorf("it runs as user %d without CAP_NET_ADMIN", before.uids[0])
-	case before.uids != [4]uint32{}:
-		return fmt.Errorf("it runs as user %d, and %w", before.uids[0], podErr)
-	case user != n.user:
-		return errors.New("it is in a user namespace of its own")
-	case n.noRoot != nil:
-		return fmt.Errorf("it is in no pod, and the node's root directory is not known: %w", n.noRoot)
-	case root != n.root && !before.netAdmin:
-		return errors.New("it is in a container without CAP_NET_ADMIN")
-	case root != n.root:
-		return fmt.Errorf("it is in a container, and %w", podErr)
-	case before.owner != 0 || before.mode&0o022 != 0:
+	case !inPod && (before.owner != 0 || before.mode&0o022 != 0):
 		return errors.New("its executable can be written by others than root")
+	case inPod:
+		p.PodUID = pod
 	}
+	p.facts, p.parent, p.Cgroup = before, parent, cgroup.Line(groups)
 	return nil
 }
 
@@ -310,6 +334,14 @@ type fileID struct{ device, inode uint64 }
 
 // factsOf reads them, and the number of the process's parent, which may change.
 func factsOf(dir *os.File) (f facts, parent int, err error) {
+	if f, parent, err = rightsOf(dir); err == nil {
+		err = f.executable(dir)
+	}
+	return f, parent, err
+}
+
+// rightsOf is factsOf without the executable, of which the kernel would ask a file system.
+func rightsOf(dir *os.File) (f facts, parent int, err error) {
 	stat, err := readAt(dir, "stat", maxText)
 	if err != nil {
 		return f, 0, err
@@ -321,17 +353,20 @@ func factsOf(dir *os.File) (f facts, parent int, err error) {
 		return f, 0, errors.New("/proc/PID/stat is cut short")
 	}
 	f.started = fields[started-state]
-	var exe unix.Stat_t
-	if err := unix.Fstatat(int(dir.Fd()), "exe", &exe, 0); err != nil {
-		return f, 0, err
-	}
-	f.exe, f.mode, f.owner = fileID{exe.Dev, exe.Ino}, exe.Mode, exe.Uid
 	status, err := readAt(dir, "status", maxText)
 	if err != nil {
 		return f, 0, err
 	}
 	parent, err = f.status(string(status))
 	return f, parent, err
+}
+
+// executable adds which file the process executes.
+func (f *facts) executable(dir *os.File) error {
+	var exe unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), "exe", &exe, 0)
+	f.exe, f.mode, f.owner = fileID{exe.Dev, exe.Ino}, exe.Mode, exe.Uid
+	return err
 }
 
 // status reads /proc/PID/status (proc_pid_status(5)), and returns the number of the parent.

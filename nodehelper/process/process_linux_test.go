@@ -177,6 +177,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		unshares []string
 		inside   bool   // it runs under another root
 		capsh    bool   // without capabilities
+		bounded  bool   // without capabilities, under the node's root
 		group    string // its control group
 		// delegated gives the first directory of group to a user
 		delegated bool
@@ -196,7 +197,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		},
 		"another program": {file: "another", mode: 0o755, want: "-"},
 		"another program by its command line": {
-			file: "another", mode: 0o755, argv0: "/usr/bin/kube-proxy", want: `its executable is "another"`,
+			file: "another", mode: 0o755, argv0: "/usr/bin/kube-proxy", want: "-",
 		},
 		"another program by its name": {
 			file: "another", mode: 0o755, calls: "kube-proxy", want: `its executable is "another"`,
@@ -212,11 +213,11 @@ func TestWhoIsBelieved(t *testing.T) {
 		},
 		"root's, of a file that anyone may write": {file: "kube-proxy", mode: 0o777, want: "can be written by others"},
 		"root's by a set-user-ID file": {
-			file: "kube-proxy", mode: 0o4755, with: user(nobody), want: "gives rights",
+			file: "kube-proxy", mode: 0o4755, with: user(nobody), want: "it runs as user 65534",
 		},
 		"root's, of a set-group-ID file": {file: "kube-proxy", mode: 0o2755, want: "gives rights"},
 		"a user's with a file's capabilities": {
-			file: "kube-proxy", mode: 0o755, with: user(nobody), want: "gives rights",
+			file: "kube-proxy", mode: 0o755, with: user(nobody), want: "it runs as user 65534, and its control group is no pod's",
 			prepare: func(t *testing.T, path string) {
 				t.Helper()
 				testutil.Run(t, "", "setcap", "cap_net_admin+ep", path)
@@ -251,11 +252,15 @@ func TestWhoIsBelieved(t *testing.T) {
 		},
 		"in a pod, without CAP_NET_ADMIN": {
 			file: "kube-proxy", mode: 0o755, inside: true, capsh: true, group: "kubepods/pod" + uid,
-			want: "it is in a container without CAP_NET_ADMIN",
+			want: "it is in a pod without CAP_NET_ADMIN",
+		},
+		"in a pod, without CAP_NET_ADMIN, with the node's root directory": {
+			file: "kube-proxy", mode: 0o755, bounded: true, group: "kubepods/pod" + uid,
+			want: "it is in a pod without CAP_NET_ADMIN",
 		},
 		"in a pod's control group of a user's": {
 			file: "kube-proxy", mode: 0o755, inside: true, delegated: true, group: "user.service/kubepods/pod" + uid,
-			want: "its control group can be changed by others than root",
+			want: "it is in a pod, and its control group can be changed by others than root",
 		},
 		"in a control group that is merely named as a pod's": {
 			file: "kube-proxy", mode: 0o755, inside: true, group: "pod" + uid, want: "its control group is no pod's",
@@ -267,6 +272,9 @@ func TestWhoIsBelieved(t *testing.T) {
 				a.prepare(t, path)
 			}
 			cmd := exec.CommandContext(t.Context(), path)
+			if a.bounded {
+				cmd = exec.CommandContext(t.Context(), "setpriv", "--bounding-set=-all", path)
+			}
 			if a.unshares != nil {
 				cmd = exec.CommandContext(t.Context(), "unshare", append(slices.Clone(a.unshares), path)...)
 			}
@@ -429,6 +437,13 @@ func TestFileIn(t *testing.T) {
 		if string(data) != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q %v, want %q", path, data, err, want)
 		}
+	}
+	if of, err := os.Open("/"); err != nil {
+		t.Fatal(err)
+	} else if data, err := FileIn(of, "/proc/kmsg", 3); err == nil || !strings.Contains(err.Error(), "regular file") {
+		t.Errorf("a file of the kernel's own: %q, %v", data, err)
+	} else {
+		of.Close()
 	}
 	if _, err := FileIn(dir, "/etc/config", 3); err == nil || !strings.Contains(err.Error(), "larger than 3 bytes") {
 		t.Errorf("more than the limit: %v", err)

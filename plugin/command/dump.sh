@@ -145,21 +145,24 @@ outside_pods() {
 # (docs/security.md has the rule): anyone may give that name to a program.
 doubt() {
 	uids=$(sed -n 's/^Uid:[[:space:]]*//p' status | tr -s '[:space:]' ' ')
-	case $(stat -L -c %a exe 2>/dev/null) in
-	'') return 0 ;;
-	???) ;;
-	*)
-		echo "its executable gives rights to whoever runs it"
-		return 0
-		;;
-	esac
 	if [ "$(readlink ns/user)" != "$(readlink /proc/1/ns/user)" ]; then
 		echo "it is in a user namespace of its own"
 		return 0
 	fi
+	# What the kernel says of it comes first: a file system of a user's may never answer.
+	why=
 	case $(sed -n 's/^CapEff:.*\(.\)...$/\1/p' status) in # CAP_NET_ADMIN is bit 12
-	[13579bdf]) ! outside_pods || own_root "and its control group is no pod's" ;;
-	*) own_root "without CAP_NET_ADMIN" ;;
+	[13579bdf]) ! outside_pods || why=$(own_root "and its control group is no pod's") ;;
+	*) why=$(own_root "without CAP_NET_ADMIN") ;;
+	esac
+	if [ -n "$why" ]; then
+		echo "$why"
+		return 0
+	fi
+	case $(stat -L -c %a exe 2>/dev/null) in
+	???) ;;
+	'') echo "its executable cannot be looked at" ;;
+	*) echo "its executable gives rights to whoever runs it" ;;
 	esac
 }
 
@@ -167,6 +170,8 @@ doubt() {
 own_root() {
 	if [ "$uids" != "0 0 0 0 " ] && [ "$uids" != "0 0 0 0" ]; then
 		echo "it runs as user ${uids%% *}, $1"
+	elif grep -q kubepods cgroup; then
+		echo "it is in a pod, $1"
 	elif [ "$(stat -L -c %d:%i root/ 2>/dev/null)" != "$(stat -L -c %d:%i /)" ]; then
 		echo "it is in a container, $1"
 	elif not_root exe; then
@@ -216,19 +221,27 @@ processes() {
 	done
 }
 
-# get PORT/PATH FILE: what kube-proxy answers, if it is kube-proxy that listens there.
-get() {
-	port=${1%%/*}
+# listens PORT: kube-proxy has a socket of its own at the port, on loopback.
+listens() {
 	inodes=$(ls -l "/proc/${proxy:-none}/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\]$/\1/p' | tr '\n' ' ')
-	if ! cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf %04X "$port")" -v inodes="$inodes" '
+	cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk -v port="$(printf %04X "$1")" -v inodes="$inodes" '
 		BEGIN { n = split(inodes, a, " "); for (i = 1; i <= n; i++) own[a[i]] = 1 }
 		$4 == "0A" && ($2 == "0100007F:" port || $2 ~ "^0+:" port "$") && ($10 in own) { found = 1 }
-		END { exit !found }'; then
-		echo "$2: not collected, no kube-proxy that root vouches for listens at port $port" >&2
+		END { exit !found }'
+}
+
+# get PORT/PATH FILE: what kube-proxy answers, if it is kube-proxy that listens there, before and after.
+get() {
+	if ! listens "${1%%/*}"; then
+		echo "$2: not collected, no kube-proxy that root vouches for listens at port ${1%%/*} of loopback" >&2
+		return 0
 	elif command -v curl >/dev/null 2>&1; then
 		run "$2" curl -s -f -m 10 --noproxy '*' --max-filesize 33554432 "http://127.0.0.1:$1"
 	else
 		run "$2" wget -q -T 10 --no-proxy --max-redirect=0 -O - "http://127.0.0.1:$1"
+	fi
+	if ! listens "${1%%/*}"; then
+		rm -f "$dir/$2"
 	fi
 }
 

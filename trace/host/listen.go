@@ -102,8 +102,12 @@ var (
 	skmem  = lazyregexp.New(` skmem:\(r(\d+),rb(\d+)[,)]`)
 )
 
-// users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)).
-var users = lazyregexp.New(`\("([^"]*)",pid=(\d+)`)
+// users is how ss names a socket's processes: users:(("kube-proxy",pid=29133,fd=11)). A process may choose a name that
+// looks like more of this: allUsers is all of it, in a line without such names.
+var (
+	users    = lazyregexp.New(`\("([^"]*)",pid=(\d+)`)
+	allUsers = lazyregexp.New(` users:\((\("[^"]*",pid=\d+,fd=\d+\),?)+\)(?:\s|$)`)
+)
 
 // ParseListen reads what ss -Hltunp prints. The error names the line, or says that the text ends within one: only of a
 // whole list it follows that nobody listens somewhere.
@@ -135,7 +139,7 @@ func ParseListen(data []byte) ([]Socket, error) {
 		}
 		s.Diagnosed = s.Diagnosed || s.Protocol == "tcp" && s.Backlog > 0 || v6only().Match(more)
 		diagnosed[s.Protocol] = diagnosed[s.Protocol] || s.Diagnosed
-		for i, u := range users().FindAllSubmatch(line, -1) {
+		for i, u := range users().FindAllSubmatch(allUsers().Find(line), -1) {
 			pid, _ := strconv.Atoi(string(u[2])) // digits
 			if i == 0 {
 				s.Process, s.PID = string(u[1]), pid

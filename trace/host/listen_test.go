@@ -138,3 +138,16 @@ func TestMarkStopped(t *testing.T) {
 		}
 	}
 }
+
+// A process that chose a name which looks like another one's entry is not that other one: whose the socket is, is not
+// known.
+func TestAForgedNameIsNoProcess(t *testing.T) {
+	for name, want := range map[string]string{
+		"kube-proxy": "kube-proxy", `k",pid=29133`: "", `",pid=812,fd=3)`: "", `k\",pid=29133`: "",
+	} {
+		list, err := ParseListen([]byte(`tcp LISTEN 0 4096 *:31000 *:* users:(("` + name + "\",pid=999,fd=5))\n"))
+		if err != nil || len(list) != 1 || list[0].Process != want || want != "" && list[0].PID != 999 || want == "" && list[0].PID != 0 {
+			t.Errorf("%s: %+v, %v", name, list, err)
+		}
+	}
+}

@@ -59,6 +59,8 @@ func confirmed(c *Cluster, s *nodestate.State) *nodestate.State {
 		uid := strings.ReplaceAll(match[1], "_", "-")
 		var why string
 		switch p := c.podOf(s.Name, uid); {
+		case p == nil && c.proxyPods[s.Name] == nil:
+			continue // the list may be of some namespaces alone: it is not confirmed
 		case p == nil:
 			why = "the API has no pod " + uid + " on this node"
 		case name == kubeproxy.Process && !kubeproxy.RunsIn(p):
@@ -107,7 +109,9 @@ func (n *node) vouchedBy() report.Voucher {
 		return ""
 	case !podUID().MatchString(group):
 		return report.VouchedByNode
-	case slices.Contains(n.cluster.Missing, "pods") || len(n.cluster.podSpaces[n.Name]) == 0:
+	}
+	uid := strings.ReplaceAll(podUID().FindStringSubmatch(group)[1], "_", "-")
+	if n.cluster.podOf(n.Name, uid) == nil {
 		return report.VouchedByKubelet
 	}
 	return report.VouchedByAPI

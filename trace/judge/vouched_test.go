@@ -34,7 +34,8 @@ func TestTheAPIConfirmsKubeProxysPod(t *testing.T) {
 				p.UID, p.Annotations = "of-the-mirror", map[string]string{snapshot.StaticPodAnnotations[1]: static}
 			})},
 		},
-		"pods were not read": {group: inPod, missing: true, by: report.VouchedByKubelet},
+		"pods of other namespaces were read": {group: inPod, by: report.VouchedByKubelet},
+		"pods were not read":                 {group: inPod, missing: true, by: report.VouchedByKubelet},
 		"another pod": {
 			group: strings.Replace(inPod, "f3a1", "ffff", 1), pods: []*corev1.Pod{aProxyPod(nil)},
 			why: "the API has no pod ffffc2d4-0000-4000-8000-000000000001 on this node",

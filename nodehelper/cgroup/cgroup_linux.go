@@ -108,7 +108,7 @@ func PodOf(groups []Hierarchy) (uid string, err error) {
 // BelowPods reports whether a process is in a control group below that of all pods, whoever has made it.
 func BelowPods(groups []Hierarchy) bool {
 	return slices.ContainsFunc(groups, func(h Hierarchy) bool {
-		return slices.ContainsFunc(strings.Split(h.Path, "/"), func(name string) bool { return strings.Contains(name, "kubepods") })
+		return strings.Contains(h.Path, "kubepods")
 	})
 }
 

@@ -127,7 +127,7 @@ func (p *Process) Close() { p.dir.Close() }
 
 // Still reports whether the process is still the one that was found: it runs, and has executed nothing else.
 func (p *Process) Still() bool {
-	now, _, err := factsOf(p.dir)
+	now, err := factsOf(p.dir)
 	return err == nil && now == p.facts
 }
 
@@ -304,7 +304,7 @@ func (n *node) vouch(p *Process) error {
 	case err != nil:
 		return fmt.Errorf("whether its executable has capabilities is not known: %w", err)
 	}
-	if after, _, err := factsOf(p.dir); err != nil || after != before {
+	if after, err := factsOf(p.dir); err != nil || after != before {
 		return errGone
 	}
 	switch {
@@ -332,15 +332,16 @@ type facts struct {
 // fileID is which file it is.
 type fileID struct{ device, inode uint64 }
 
-// factsOf reads them, and the number of the process's parent, which may change.
-func factsOf(dir *os.File) (f facts, parent int, err error) {
-	if f, parent, err = rightsOf(dir); err == nil {
+// factsOf reads them.
+func factsOf(dir *os.File) (f facts, err error) {
+	if f, _, err = rightsOf(dir); err == nil {
 		err = f.executable(dir)
 	}
-	return f, parent, err
+	return f, err
 }
 
-// rightsOf is factsOf without the executable, of which the kernel would ask a file system.
+// rightsOf is factsOf without the executable, of which the kernel would ask a file system; and the number of the
+// process's parent, which may change.
 func rightsOf(dir *os.File) (f facts, parent int, err error) {
 	stat, err := readAt(dir, "stat", maxText)
 	if err != nil {

@@ -217,7 +217,8 @@ func TestWhoIsBelieved(t *testing.T) {
 		},
 		"root's, of a set-group-ID file": {file: "kube-proxy", mode: 0o2755, want: "gives rights"},
 		"a user's with a file's capabilities": {
-			file: "kube-proxy", mode: 0o755, with: user(nobody), want: "it runs as user 65534, and its control group is no pod's",
+			file: "kube-proxy", mode: 0o755, with: user(nobody),
+			want: "it runs as user 65534, and its control group is no pod's",
 			prepare: func(t *testing.T, path string) {
 				t.Helper()
 				testutil.Run(t, "", "setcap", "cap_net_admin+ep", path)

@@ -113,7 +113,7 @@ func (n *node) harmOfRoute(v6 bool, words []string) (see, why string) {
 	}
 	a := r.Prefix.Addr()
 	switch {
-	case r.Local:
+	case r.Local && !slices.Contains(words, "anycast"): // of IPv4 the kernel makes none of that type, of IPv6 as its own
 		why = "the kernel keeps the table local itself, for its addresses"
 	case r.Agents:
 		why = "the kernel, or a program that keeps it, has made it"

@@ -125,12 +125,19 @@ func (n *node) fromOutside(svc *corev1.Service, f expect.Frontend) []from {
 	}
 	var out []from
 	for i, r := range ranges {
-		out = append(out, from{n.external(&f, r.Addr()), i > 0}, from{n.external(&f, lastOf(r)), true})
+		first, last := r.Addr(), lastOf(r)
+		// No host has the broadcast address of a subnet: the kernel refuses packets that come from it
+		// (fib_validate_source in net/ipv4/fib_frontend.c).
+		if n.net.BroadcastsOn(first) != "" && first != last {
+			first = first.Next()
+		}
+		if n.net.BroadcastsOn(last) != "" && first != last {
+			last = last.Prev()
+		}
+		out = append(out, from{n.external(&f, first), i > 0}, from{n.external(&f, last), true})
 		for _, edge := range []netip.Addr{r.Addr().Prev(), lastOf(r).Next()} {
-			if local, known := n.net.Local(
-				edge,
-			); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) && known &&
-				!local {
+			if local, known := n.net.Local(edge); edge.IsValid() && edge.IsGlobalUnicast() && !within(edge, ranges) &&
+				known && !local && n.net.BroadcastsOn(edge) == "" {
 				out = append(out, from{n.external(&f, edge), true})
 			}
 		}

@@ -181,6 +181,36 @@ func TestRangesThatTogetherAllowEverybodyHaveNoOutsider(t *testing.T) {
 	}
 }
 
+// TestNoHostHasABroadcastAddress: the last address of a source range that is a subnet of the node stood for a host.
+func TestNoHostHasABroadcastAddress(t *testing.T) {
+	for _, c := range []struct{ ranges, last string }{
+		{"10.77.0.0/24", "10.77.0.254"},
+		{"10.77.0.128/25", "10.77.0.254"},
+		{"10.77.0.255/32", "10.77.0.255"}, // no other is allowed
+		{"10.77.1.0/24", "10.77.1.255"},   // none that the node has a broadcast address of
+	} {
+		w := openCaptured(t, "iptables")
+		svc := w.service("shop/kitchen-sink")
+		svc.Spec.LoadBalancerSourceRanges = []string{c.ranges}
+		n, err := newNode(NewCluster(w.cluster), loadCaptured(t, snapshot.NewNode("node1", w.files)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range n.exp.Frontends(svc) {
+			if f.Kind != expect.LoadBalancerIP || !f.Address.Is4() {
+				continue
+			}
+			for _, o := range n.originsOf(svc, f, nil) {
+				got = append(got, o.Address.String())
+			}
+		}
+		if has := slices.Contains(got, "10.77.0.255"); !slices.Contains(got, c.last) || has && c.last != "10.77.0.255" {
+			t.Errorf("%s: %q", c.ranges, got)
+		}
+	}
+}
+
 func TestAnAddressOfThePodNetworkIsAPod(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -6,8 +6,12 @@
 #
 #   hack/test.sh                     installs what the tests need, then runs all of CI's list, in the order in which a mistake shows soonest
 #   hack/test.sh STEP…               these steps of CI's list alone; installs nothing
+#   hack/test.sh quick               build, vet, lint and the short tests of what changed since BASE and of what imports it
 #   hack/test.sh nightly             installs what the tests need, then runs all shards of the nightly list: what is long and rarely breaks
 #   hack/test.sh nightly SHARD…      these shards alone
+#   hack/test.sh list ci|nightly     prints the names of a list, as JSON
+#
+# hack/steps.txt has both lists, and what a step may take.
 #
 # A list needs root, for tests in network namespaces: it calls sudo when it is not run as root. With CI=true a test that
 # is skipped is a test that failed.
@@ -15,10 +19,15 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 
-# hack/workflows checks that each step and shard is a function here and a job there, and that each test is run by one of
-# them.
-ci=(tidy cross readme vet lint licenses vulns release oracle packets test ipvs compute e2e fleet)
-nightly=(repeat fuzz oracle oracle-old walk ipvs kills versions faults live bench bench-agent bench-vm tunnels release axe rendered alerts fleet)
+# The lists, and the processor minutes of each step.
+ci=() nightly=()
+declare -A budget=()
+while read -r list name minutes; do
+	case "$list" in
+	ci) ci+=("$name") budget["$name"]="$minutes" ;;
+	nightly) nightly+=("$name") ;;
+	esac
+done <hack/steps.txt
 
 # In a run of the whole list, what stands in a line here runs beside steps, one after another, with a lower priority. What
 # the virtual machine needs is built beside those that send packets, and must have ended before the tests that watch the
@@ -38,6 +47,9 @@ oracle_old=(v1.32.13 v1.32.0 v1.31.14 v1.31.0 v1.30.14 v1.30.0 v1.29.15 v1.29.0 
 oracle_ci=(v1.37.2 v1.29.0)
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
+# A file that says that the whole list has run with these versions of what it builds: then the caches are filled.
+warm="$cache/warm-$({ go version; git ls-files -s '*go.sum' test/cluster test/vm 2>/dev/null || cat go.sum; } | sha256sum | cut -c1-16)"
+scratch="$(mktemp -d)"
 
 # once runs a command that fills the cache or installs packages, and waits for one that does so already.
 once() {
@@ -77,7 +89,7 @@ step_readme() {
 step_vet() {
 	local dir system version flags
 	local -A archs=([darwin]=arm64 [windows]=amd64)
-	go vet -tags e2e,vm,bench,axe,rendered,prometheus,fleet ./...
+	go vet -tags e2e,vm,bench,axe,rendered,prometheus,fleet,guard ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go vet ./...)
 	done
@@ -114,11 +126,6 @@ with_kubectl() {
 		once test/cluster/cluster build
 		PATH="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kubectl)"):$PATH"
 	fi
-}
-
-step_release() {
-	with_kubectl
-	hack/release-test.sh
 }
 
 # run_oracle SERVICES VERSION… compares with versions of kube-proxy, so many Services in each mode of each.
@@ -420,6 +427,21 @@ shard_release() {
 	hack/release-test.sh twice
 }
 
+# Verdicts on every capture, and on each with one of its objects removed or made unreadable, beside those of an earlier
+# commit: what differs has to be explained in test/guard/testdata.
+shard_guard() {
+	local commit=095b5daf before
+	before="$cache/guard-$commit"
+	if [[ ! -x "$before" ]]; then
+		mkdir -p "$cache" "$scratch/before"
+		git archive "$commit" | tar -x -C "$scratch/before"
+		(cd "$scratch/before" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$before" ./cmd/kubectl-svcproxy)
+	fi
+	make --no-print-directory build
+	SVCPROXY_GUARD_EVERY="${GUARD_EVERY:-1}" SVCPROXY_GUARD_BEFORE="$before" SVCPROXY_GUARD_AFTER="$PWD/bin/kubectl-svcproxy" \
+		go run ./hack/gotest -tags guard -count=1 -timeout 70m ./test/guard
+}
+
 # npm_packages NAME installs what test/NAME/package-lock.json names, in the directory that it prints.
 npm_packages() {
 	local dir="$cache/npm-$1"
@@ -465,13 +487,24 @@ shard_fleet() {
 		go run ./hack/gotest -tags fleet -count=1 -timeout 50m ./test/fleet
 }
 
-# run KIND NAME runs a function KIND_NAME, such as a step or a shard, and says how long it took.
-run() {
-	local start=$SECONDS
+# run KIND NAME runs a function KIND_NAME, such as a step or a shard, in a shell of its own, and prints how long it took
+# and how much processor time the processes that it waited for.
+run() (
+	start=$SECONDS
 	echo "=== $2"
 	"$1_$2"
-	echo "=== $2 passed in $((SECONDS - start)) s"
-}
+	times >"$scratch/times.$2" # not in a pipe, whose shell has used no time
+	used="$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); sum += 60 * t[1] + t[2] } print int(sum) }' "$scratch/times.$2")"
+	echo "=== $2 passed in $((SECONDS - start)) s, with $used s of processor time"
+	if [[ "$1" == step ]] && ((used > budget[$2] * 75)); then
+		if [[ ! -e "$warm" ]]; then
+			echo "=== $2 has a budget of ${budget[$2]} processor minutes, which counts once the caches are filled"
+			return
+		fi
+		echo "=== $2 took more than its budget in hack/steps.txt, ${budget[$2]} processor minutes, and a quarter" >&2
+		return 1
+	fi
+)
 
 # run_whole_list runs CI's list, with some steps beside others.
 run_whole_list() {
@@ -483,7 +516,7 @@ run_whole_list() {
 			fi
 		done
 		if [[ " ${beside_runs[*]} " != *" step_$step "* ]]; then
-			(run step "$step")
+			run step "$step"
 		fi
 		for other in "${beside[@]}"; do
 			if [[ "${beside_to[$other]}" == "$step" ]]; then
@@ -533,11 +566,53 @@ end_beside() {
 
 # Files that root has built must not prevent the user's own next build.
 clean_up() {
+	rm -rf "$scratch"
 	if [[ -n "${SUDO_UID:-}" && -d bin ]]; then
 		chown -R "$SUDO_UID" bin
 	fi
 }
 
+# quick is for while one works: what a change since BASE most likely breaks, by the packages that have it and those that
+# import these. Tests that compute or wait for long are left out (testing.Short).
+quick() {
+	local base module changed packages
+	base="${BASE:-$(git merge-base HEAD '@{upstream}' 2>/dev/null || git rev-parse HEAD~1)}"
+	module="$(go list -m)"
+	changed="$({ git diff --name-only --diff-filter=d "$base" && git ls-files --others --exclude-standard; } |
+		grep -v '^deploy/image/\|^hack/licenses/\|^test/oracle/' | grep '\.go$' | xargs -r -n 1 dirname | sort -u | sed "s|^|$module/|")"
+	go build ./...
+	if [[ -z "$changed" ]]; then
+		echo "no Go file of the main module has changed since $base"
+		return
+	fi
+	mapfile -t packages < <(go list -test -f '{{if eq .Name "main"}}{{.ImportPath}} {{join .Deps " "}}{{end}}' ./... |
+		awk -v changed="$changed" 'BEGIN { split(changed, c); for (i in c) is[c[i]] }
+			$1 ~ /\.test$/ { for (i = 2; i <= NF; i++) if ($i in is) { print substr($1, 1, length($1) - 5); next } }')
+	# shellcheck disable=SC2086 # words
+	go vet $changed
+	hack/golangci-lint.sh run --allow-parallel-runners --new-from-rev "$base"
+	if ((${#packages[@]} > 0)); then
+		go run ./hack/gotest -short "${packages[@]}"
+	fi
+}
+
+trap 'rm -rf "$scratch"' EXIT
+case "${1:-}" in
+quick)
+	quick
+	exit
+	;;
+list)
+	[[ "${2:-}" != ci ]] || names=("${ci[@]}")
+	[[ "${2:-}" != nightly ]] || names=("${nightly[@]}")
+	[[ -v names ]] || {
+		echo "hack/test.sh list: ci or nightly, not \"${2:-}\"" >&2
+		exit 2
+	}
+	printf '"%s"\n' "${names[@]}" | paste -sd, | sed 's/.*/[&]/'
+	exit
+	;;
+esac
 kind=step names=("${ci[@]}")
 if [[ "${1:-}" == nightly ]]; then
 	kind=shard names=("${nightly[@]}")
@@ -567,11 +642,12 @@ fi
 
 if [[ "$kind" == step ]] && ((${#chosen[@]} == 0)); then
 	run_whole_list
+	touch "$warm"
 	exit
 fi
 if ((${#chosen[@]} == 0)); then
 	chosen=("${names[@]}")
 fi
 for name in "${chosen[@]}"; do
-	(run "$kind" "$name")
+	run "$kind" "$name"
 done

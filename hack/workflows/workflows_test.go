@@ -25,8 +25,7 @@ type workflow struct {
 				Include []struct {
 					Steps string `json:"steps"`
 				} `json:"include"`
-				Step  []string `json:"step"`
-				Shard []string `json:"shard"`
+				Step []string `json:"step"`
 			} `json:"matrix"`
 		} `json:"strategy"`
 	} `json:"jobs"`

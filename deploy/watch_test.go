@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -207,6 +208,7 @@ func TestTheSchemaOfReports(t *testing.T) {
 	}
 	now := metav1.Now()
 	o := &nodereport.Object{Status: nodereport.Status{
+		Agent:   peer.Peer{Protocol: peer.Protocol, Build: "v1.2.3"},
 		Verdict: report.Unknown, RenewedAt: now, RenewSeconds: 180, JudgedAt: &now, Error: strings.Repeat("e", 600),
 		Mode: nodereport.ModeOf(&report.Mode{
 			Actual: "iptables", LastSync: "2026-11-20T12:00:00Z", Values: slices.Repeat([]report.Value{

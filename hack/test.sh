@@ -30,12 +30,11 @@ while read -r list name minutes; do
 done <hack/steps.txt
 
 # In a run of the whole list, what stands in a line here runs beside steps, one after another, with a lower priority. What
-# the virtual machine needs is built beside those that send packets, and must have ended before the tests that watch the
-# clock. Those on the cluster mostly wait: beside them run those that only compute, and then those in the virtual
-# machine, which keep one processor busy, and whose servers begin their work minutes late where little of it is left.
+# the virtual machine needs is built beside the checks, and must have ended before the tests that watch the clock. Those on
+# the cluster mostly wait: beside them run those in the virtual machine, which keep one processor busy.
 beside=(vm waiting)
-declare -A beside_runs=([vm]="with_vm" [waiting]="step_compute step_ipvs")
-declare -A beside_from=([vm]=vet [waiting]=e2e) beside_to=([vm]=packets [waiting]=e2e)
+declare -A beside_runs=([vm]="with_vm" [waiting]="step_ipvs")
+declare -A beside_from=([vm]=vet [waiting]=e2e) beside_to=([vm]=oracle [waiting]=e2e)
 
 # Modules of their own: tools that import what the product has no need of.
 tools=(deploy/image hack/licenses)
@@ -181,59 +180,43 @@ run_fuzz() {
 	fi
 }
 
-# Packages whose tests take up to ten times as long under the race detector: all of each runs without it. Under it runs
-# what does things side by side. They only compute, for minutes (step_compute) …
-computing=(plugin/command trace/judge)
-# … or send thousands of packets one after another, or measure memory, which the race detector takes itself
-# (step_packets).
-sending=(
-	test/faults test/walk/captured test/walk/random test/walk/routing test/walk/rpfilter trace/endtoend trace/snapshot
-)
-# PACKAGE FLAG TESTS: what of these runs under the race detector. Of trace/judge: what judges side by side, and each
-# family of rules with its faults, and where it is not known which configuration counts; no search through all inputs.
+# Packages that do things side by side: their tests run under the race detector, too. Of what takes minutes under it, a
+# part: PACKAGE FLAG TESTS. Of trace/judge: what judges side by side, and each family of rules with its faults, and where it
+# is not known which configuration counts; no search through all inputs.
 raced=(
+	cmd/svcproxy-nodehelper internal/apiraw internal/parallel nodehelper/collect nodehelper/follow nodehelper/healthcheck
+	nodehelper/kerneltrace nodehelper/live nodehelper/names nodehelper/podns nodehelper/program nodehelper/watch
+	nodehelper/wire plugin/cluster plugin/launch plugin/print plugin/run plugin/terminal trace/expect trace/host
+	trace/iptables trace/netfilter trace/nftables
+)
+raced_parts=(
 	"plugin/command -skip ^Test(Poison|Hostile)"
 	"trace/judge -run ^(TestOneStateIsJudgedByMany|TestFaults|TestNFTFaults|TestIPVSFaults|TestRecordedFaults|TestFewServices)$"
 	"trace/snapshot -skip ^TestLargeArchiveIsReadNodeByNode$"
 )
 
-# run_tests ARG… runs every package under the race detector, of those above a part. Many wait for the kernel, or for time
-# to pass: three at once, and beside them, one after another, those parts.
-run_tests() {
-	local packages apart part words out other status=0
-	apart="$(IFS='|'; echo "${computing[*]}|${sending[*]}")"
-	mapfile -t packages < <(go list ./... | grep -vE "/($apart)\$")
-	out="$(mktemp)"
-	(
-		for part in "${raced[@]}"; do
-			read -ra words <<<"$part"
-			go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}" || exit 1
-		done
-	) >"$out" 2>&1 &
-	other="$!"
-	go run ./hack/gotest -race -p 3 "$@" "${packages[@]}" || status=1
-	wait "$other" || status=1
-	cat "$out"
-	rm -f "$out"
-	return "$status"
-}
-
-step_compute() {
-	with_kubectl
-	go run ./hack/gotest -timeout 30m "${computing[@]/#/./}"
-}
-
-step_packets() {
-	go run ./hack/gotest -timeout 30m "${sending[@]/#/./}"
+# run_race ARG… runs these under the race detector.
+run_race() {
+	local part words
+	go run ./hack/gotest -race "$@" "${raced[@]/#/./}"
+	for part in "${raced_parts[@]}"; do
+		read -ra words <<<"$part"
+		go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}"
+	done
 }
 
 step_test() {
 	local dir
 	with_kubectl
-	run_tests -timeout 40m
+	go run ./hack/gotest -timeout 40m ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go test ./...)
 	done
+}
+
+step_race() {
+	with_kubectl
+	run_race -timeout 40m
 }
 
 # What runs in ipvs mode on each version of kube-proxy: verify and mode, faults, --live.
@@ -299,18 +282,14 @@ step_fleet() {
 	go run ./hack/gotest -tags fleet -count=1 -timeout 10m ./test/fleet
 }
 
-# Every package REPEAT times under the race detector, with both processors busy besides: what a quiet machine does not
-# show.
+# The tests REPEAT times beside 8 busy loops, in shuffled order: what a quiet machine does not show. Without those that
+# only compute.
 shard_repeat() {
+	local packages
 	with_kubectl
-	local busy=()
-	for _ in 1 2; do
-		timeout 3500 sh -c 'while :; do :; done' &
-		busy+=("$!")
-	done
-	# Not behind ||, where bash goes on after a command that fails, and the last one's status would be that of all.
-	trap "kill ${busy[*]} 2>/dev/null || true" EXIT
-	run_tests -count "${REPEAT:-3}" -timeout 55m
+	mapfile -t packages < <(go list ./... | grep -vE '/(trace/judge|plugin/command|docs|test/(walk/.*|faults))$')
+	hack/flakes.sh "${REPEAT:-3}" "${packages[@]}"
+	RACE=1 hack/flakes.sh "${REPEAT:-3}" "${raced[@]/#/./}"
 }
 
 shard_fuzz() {

@@ -91,7 +91,7 @@ func TestServeNobodyThere(t *testing.T) {
 		"a person types":  {"help\n", "what answers is not svcproxy's node helper; it wrote: help"},
 		"another version": {
 			"\x16svcproxy-wire {\"protocol\":99,\"build\":\"v9\"}\n",
-			"the other side speaks version 99 of the protocol (build v9), and this one version 1 (build v1)",
+			"the other side is newer: it speaks version 99 of the protocol (build v9), and this one version 2 (build v1)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

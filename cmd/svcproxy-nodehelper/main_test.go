@@ -56,9 +56,9 @@ func TestCommand(t *testing.T) {
 		},
 		"another protocol": {
 			in: "\x16svcproxy-wire {\"protocol\":99}\n", stdout: "\x16svcproxy-wire {",
-			stderr: "error: the other side speaks version 99 of the protocol", code: 1,
+			stderr: "error: the other side is newer: it speaks version 99 of the protocol", code: 1,
 		},
-		"a plugin that leaves": {in: "\x16svcproxy-wire {\"protocol\":1}\n", stdout: "\x16svcproxy-wire {"},
+		"a plugin that leaves": {in: "\x16svcproxy-wire {\"protocol\":2}\n", stdout: "\x16svcproxy-wire {"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), file, c.args...)

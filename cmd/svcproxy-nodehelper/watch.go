@@ -103,7 +103,7 @@ func (o *watchFlags) run(ctx context.Context) error {
 		return err
 	}
 	agent, err := watch.New(watch.Options{
-		Node: o.node, Client: client, Reports: watch.NewReports(client), Dialer: dialer,
+		Node: o.node, Build: nodehelper.Version(), Client: client, Reports: watch.NewReports(client), Dialer: dialer,
 		Share: o.share, Full: o.full, Poll: o.poll,
 		Read: watch.NodeReader(o.node, o.root), Look: watch.NodeLooker(o.root), Tracked: live.Tracked,
 		Log: func(line string) { fmt.Fprintln(os.Stderr, safetext.Line(line, maxMessage)) },

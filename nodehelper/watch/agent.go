@@ -28,6 +28,8 @@ import (
 type Options struct {
 	// Node is the name of the Node object of the node.
 	Node string
+	// Build is the version of the program.
+	Build string
 	// Client reaches the API server; Dialer, which may be nil, is what it connects with.
 	Client kubernetes.Interface
 	Dialer *Dialer

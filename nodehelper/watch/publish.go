@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/apiraw"
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -82,8 +83,9 @@ func answered(ctx context.Context, r *rest.Request) (*nodereport.Object, error) 
 
 // publisher keeps the NodeReport of the node as the last pass has shown the node.
 type publisher struct {
-	api  Reports
-	name string
+	api   Reports
+	name  string
+	agent peer.Peer // the agent itself
 	// node returns the Node; nil while it is not known.
 	node func() *corev1.Node
 	// silence is after how long without a pass the node counts as not judged any more.
@@ -128,8 +130,8 @@ func newPublisher(a *Agent) *publisher {
 		return nil
 	}
 	p := &publisher{
-		api: a.Reports, name: a.Node, silence: 3 * a.Full, changed: make(chan struct{}, 1),
-		earlier: map[findingKey]time.Time{},
+		api: a.Reports, name: a.Node, agent: peer.Peer{Protocol: peer.Protocol, Build: a.Build},
+		silence: 3 * a.Full, changed: make(chan struct{}, 1), earlier: map[findingKey]time.Time{},
 	}
 	p.node = func() *corev1.Node {
 		for _, n := range listed[*corev1.Node](a.objects.informers[kindNodes]) {
@@ -342,6 +344,7 @@ func (p *publisher) objectOf(
 		},
 		Status: *status,
 	}
+	o.Status.Agent = p.agent
 	findings = slices.Clone(findings)
 	for i := range findings {
 		findings[i].Since = p.since(&findings[i])

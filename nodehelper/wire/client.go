@@ -11,6 +11,7 @@ import (
 	"io"
 	"sync"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -18,8 +19,8 @@ import (
 
 // Client is the plugin's side.
 type Client struct {
-	Peer  Hello  // how the helper introduced itself
-	Noise string // what stood before its hello, printable
+	Peer  peer.Peer // how the helper introduced itself
+	Noise string    // what stood before its hello, printable
 
 	mu     sync.Mutex // one request at a time
 	in     *decoder
@@ -45,26 +46,26 @@ type RemoteError struct{ Message string }
 // Error returns the message of the other side.
 func (e *RemoteError) Error() string { return e.Message }
 
-// NewClient says hello and waits for the helper's. The error is a *ProtocolError or a *NoHelloError.
+// NewClient says hello and waits for the helper's. The error is a *peer.Error or a *NoHelloError.
 func NewClient(r io.Reader, w io.Writer, build string, limits Limits) (*Client, error) {
-	self := Hello{Protocol: Protocol, Build: build}
+	self := peer.Peer{Protocol: peer.Protocol, Build: build}
 	if err := writeHello(w, self); err != nil {
 		return nil, &NoHelloError{Err: err}
 	}
 	count := &counter{r: r}
 	in := bufio.NewReaderSize(count, 64<<10)
-	peer, noise, err := readHello(in)
+	other, noise, err := readHello(in)
 	if err != nil {
 		return nil, err
 	}
-	if peer.Protocol != Protocol {
-		return nil, &ProtocolError{Self: self, Peer: peer}
+	if err := other.Check(self); err != nil {
+		return nil, err
 	}
 	out, err := newEncoder(w)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Peer: peer, Noise: noise, in: newDecoder(in), bytes: count, out: out, limits: limits}, nil
+	return &Client{Peer: other, Noise: noise, in: newDecoder(in), bytes: count, out: out, limits: limits}, nil
 }
 
 // Call asks for one thing and takes the whole answer. Any error but a *RemoteError ends the connection: later calls

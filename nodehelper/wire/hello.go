@@ -10,29 +10,13 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // magic begins a hello. Its first byte is a control character, so that no text that merely speaks of the protocol is
 // taken for one.
 const magic = "\x16svcproxy-wire "
-
-// Hello is how a side introduces itself. Fields may be added; none may be removed or change its meaning.
-type Hello struct {
-	Protocol int    `json:"protocol"`
-	Build    string `json:"build"` // the version of the program, for people
-}
-
-// ProtocolError says that the two sides speak different versions.
-type ProtocolError struct {
-	Self, Peer Hello
-}
-
-// Error names both versions.
-func (e *ProtocolError) Error() string {
-	return fmt.Sprintf("the other side speaks version %d of the protocol (build %s), and this one version %d (build %s)",
-		e.Peer.Protocol, e.Peer.Build, e.Self.Protocol, e.Self.Build)
-}
 
 // NoHelloError says that what answers is no peer.
 type NoHelloError struct {
@@ -54,7 +38,7 @@ func (e *NoHelloError) Error() string {
 // Unwrap returns Err.
 func (e *NoHelloError) Unwrap() error { return e.Err }
 
-func writeHello(w io.Writer, h Hello) error {
+func writeHello(w io.Writer, h peer.Peer) error {
 	data, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -65,7 +49,7 @@ func writeHello(w io.Writer, h Hello) error {
 
 // readHello passes over noise and reads a hello. It reads not one byte beyond the hello's line, as far as r's user can
 // tell.
-func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
+func readHello(r *bufio.Reader) (h peer.Peer, noise string, err error) {
 	var seen []byte
 	for !bytes.HasSuffix(seen, []byte(magic)) {
 		c, err := r.ReadByte()
@@ -73,7 +57,7 @@ func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
 			err = fmt.Errorf("no hello within %d bytes", maxNoise)
 		}
 		if err != nil {
-			return Hello{}, "", &NoHelloError{Noise: safetext.Line(string(seen), 1000), Err: err}
+			return peer.Peer{}, "", &NoHelloError{Noise: safetext.Line(string(seen), 1000), Err: err}
 		}
 		seen = append(seen, c)
 	}
@@ -82,18 +66,19 @@ func readHello(r *bufio.Reader) (h Hello, noise string, err error) {
 	for {
 		c, err := r.ReadByte()
 		if err != nil {
-			return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello is cut off: %w", unexpected(err))}
+			return peer.Peer{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello is cut off: %w", unexpected(err))}
 		}
 		if c == '\n' {
 			break
 		}
 		if len(line) >= maxHello {
-			return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello is longer than %d bytes", maxHello)}
+			err := fmt.Errorf("its hello is longer than %d bytes", maxHello)
+			return peer.Peer{}, noise, &NoHelloError{Noise: noise, Err: err}
 		}
 		line = append(line, c)
 	}
 	if err := json.Unmarshal(line, &h); err != nil {
-		return Hello{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello cannot be read: %w", err)}
+		return peer.Peer{}, noise, &NoHelloError{Noise: noise, Err: fmt.Errorf("its hello cannot be read: %w", err)}
 	}
 	h.Build = safetext.Line(h.Build, 200)
 	return h, noise, nil

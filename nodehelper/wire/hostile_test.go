@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
 
@@ -21,7 +22,7 @@ func endless(t *testing.T, first, again func(e *encoder) error) io.Reader {
 	r, w := io.Pipe()
 	go func() {
 		e, err := newEncoder(w)
-		err = errors.Join(writeHello(w, Hello{Protocol: Protocol, Build: "v1"}), err)
+		err = errors.Join(writeHello(w, peer.Peer{Protocol: peer.Protocol, Build: "v1"}), err)
 		if err == nil {
 			err = first(e)
 		}

@@ -10,12 +10,13 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 )
 
 // Server is the helper's side.
 type Server struct {
-	Peer Hello // how the plugin introduced itself
+	Peer peer.Peer // how the plugin introduced itself
 
 	in  *decoder
 	out io.Writer
@@ -26,21 +27,21 @@ type Server struct {
 type Handler func(ctx context.Context, params json.RawMessage, a *Answer) error
 
 // NewServer waits for the plugin's hello and says its own. A plugin of another version is told so, by that hello, and
-// the error is a *ProtocolError.
+// the error is a *peer.Error.
 func NewServer(r io.Reader, w io.Writer, build string) (*Server, error) {
-	self := Hello{Protocol: Protocol, Build: build}
+	self := peer.Peer{Protocol: peer.Protocol, Build: build}
 	in := bufio.NewReaderSize(r, 4<<10)
-	peer, _, err := readHello(in)
+	other, _, err := readHello(in)
 	if err != nil {
 		return nil, err
 	}
 	if err := writeHello(w, self); err != nil {
 		return nil, fmt.Errorf("cannot speak to the plugin: %w", err)
 	}
-	if peer.Protocol != Protocol {
-		return nil, &ProtocolError{Self: self, Peer: peer}
+	if err := other.Check(self); err != nil {
+		return nil, err
 	}
-	return &Server{Peer: peer, in: newDecoder(in), out: w}, nil
+	return &Server{Peer: other, in: newDecoder(in), out: w}, nil
 }
 
 // incoming is a request, or why there will be no other.

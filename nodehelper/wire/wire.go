@@ -32,10 +32,6 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Protocol is the version that this code speaks. It changes when a peer of the version before would misunderstand
-// something.
-const Protocol = 1
-
 // The requests.
 const (
 	// MethodCollect has the helper read its node; its parameters are CollectParams.

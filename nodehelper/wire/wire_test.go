@@ -13,6 +13,8 @@ import (
 	"maps"
 	"strings"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 )
 
 // pair connects a client to a server that answers by handlers. The returned function closes the client's side, and
@@ -94,7 +96,7 @@ func TestCall(t *testing.T) {
 			return errors.Join(a.File(File{Name: "half", Data: []byte("x")}), errors.New("it did not work in the end"))
 		},
 	})
-	if c.Peer != (Hello{Protocol: Protocol, Build: "v1.0.0"}) || c.Noise != "" {
+	if c.Peer != (peer.Peer{Protocol: peer.Protocol, Build: "v1.0.0"}) || c.Noise != "" {
 		t.Errorf("the helper introduced itself as %+v, after %q", c.Peer, c.Noise)
 	}
 	// An error ends an answer, and not the connection.
@@ -183,7 +185,7 @@ func playback(stream []byte, limits Limits, sink Sink) error {
 func answerOf(t testing.TB, write func(e *encoder) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := writeHello(&b, Hello{Protocol: Protocol, Build: "v1"}); err != nil {
+	if err := writeHello(&b, peer.Peer{Protocol: peer.Protocol, Build: "v1"}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := newEncoder(&b)
@@ -378,17 +380,17 @@ func TestHello(t *testing.T) {
 	good := magic + `{"protocol":1,"build":"v1"}` + "\n"
 	for name, c := range map[string]struct {
 		stream, noise, err string
-		hello              Hello
+		hello              peer.Peer
 	}{
-		"alone":                    {stream: good, hello: Hello{1, "v1"}},
-		"with something behind it": {stream: good + "rest", hello: Hello{1, "v1"}},
+		"alone":                    {stream: good, hello: peer.Peer{Protocol: 1, Build: "v1"}},
+		"with something behind it": {stream: good + "rest", hello: peer.Peer{Protocol: 1, Build: "v1"}},
 		"after another program's line": {
 			stream: "Defaulted container \x1b[1mfoo\n\n" + good, noise: "Defaulted container \uFFFD[1mfoo",
-			hello: Hello{1, "v1"},
+			hello: peer.Peer{Protocol: 1, Build: "v1"},
 		},
-		"after half a hello": {stream: magic[:5] + good, noise: "\uFFFDsvcp", hello: Hello{1, "v1"}},
+		"after half a hello": {stream: magic[:5] + good, noise: "\uFFFDsvcp", hello: peer.Peer{Protocol: 1, Build: "v1"}},
 		"of a later version": {
-			stream: magic + `{"protocol":7,"build":"v9\u001b","more":[1]}` + "\n", hello: Hello{7, "v9\uFFFD"},
+			stream: magic + `{"protocol":7,"build":"v9\u001b","more":[1]}` + "\n", hello: peer.Peer{Protocol: 7, Build: "v9\uFFFD"},
 		},
 		"nothing": {err: "it ended without any output"},
 		"another program": {
@@ -425,18 +427,19 @@ func TestHello(t *testing.T) {
 
 // Both sides learn that they are of different versions.
 func TestOtherProtocol(t *testing.T) {
-	later := magic + `{"protocol":2,"build":"v2"}` + "\n"
-	const want = "the other side speaks version 2 of the protocol (build v2), and this one version 1 (build v1)"
+	later := magic + `{"protocol":99,"build":"v2"}` + "\n"
+	want := fmt.Sprintf("the other side is newer: it speaks version 99 of the protocol (build v2), and this one version %d (build v1)",
+		peer.Protocol)
 	var said bytes.Buffer
 	_, err := NewServer(strings.NewReader(later), &said, "v1")
-	if _, ok := errors.AsType[*ProtocolError](err); !ok || err.Error() != want {
+	if _, ok := errors.AsType[*peer.Error](err); !ok || err.Error() != want {
 		t.Errorf("server: %v", err)
 	}
-	if h, _, err := readHello(bufio.NewReader(&said)); err != nil || h != (Hello{Protocol, "v1"}) {
+	if h, _, err := readHello(bufio.NewReader(&said)); err != nil || h != (peer.Peer{Protocol: peer.Protocol, Build: "v1"}) {
 		t.Errorf("the server introduces itself as %+v, %v", h, err)
 	}
 	_, err = NewClient(strings.NewReader(later), io.Discard, "v1", DefaultLimits)
-	if _, ok := errors.AsType[*ProtocolError](err); !ok || err.Error() != want {
+	if _, ok := errors.AsType[*peer.Error](err); !ok || err.Error() != want {
 		t.Errorf("client: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	versions "github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -167,6 +168,7 @@ func publishedOf(n *corev1.Node, now metav1.Time, service func(i int) int) *node
 	o.Name = n.Name
 	o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
 	s := &o.Status
+	s.Agent.Protocol = versions.Protocol
 	s.Verdict, s.RenewedAt, s.JudgedAt, s.RenewSeconds = report.Mismatch, now, &now, 300
 	s.Paths.Total, s.Paths.Mismatched = 80, 80
 	s.FindingsTotal = 80

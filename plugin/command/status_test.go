@@ -14,6 +14,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	versions "github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/run"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 )
@@ -87,7 +88,7 @@ func (a *agents) report(t *testing.T, i int) string {
 		},
 	}
 	s := map[string]any{
-		"verdict": "Match", "renewedAt": now, "renewSeconds": 180, "judgedAt": now, "findingsTotal": 0,
+		"agent": map[string]any{"protocol": versions.Protocol, "build": "v1"}, "verdict": "Match", "renewedAt": now, "renewSeconds": 180, "judgedAt": now, "findingsTotal": 0,
 		"mode":  map[string]any{"actual": "iptables" + a.hostile, "health": "healthy" + a.hostile},
 		"paths": map[string]any{"total": 20, "matched": 20},
 	}

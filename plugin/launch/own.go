@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
@@ -221,7 +222,7 @@ func (m *connecting) attach(ctx context.Context, pod *corev1.Pod, running bool) 
 func (m *connecting) failed(a attempt) error {
 	m.last = m.l.streamRefused(a.err)
 	klog.V(4).InfoS("Cannot attach yet", "pod", klog.KObj(m.pod), "err", a.err)
-	_, protocol := errors.AsType[*wire.ProtocolError](a.err)
+	_, protocol := errors.AsType[*peer.Error](a.err)
 	_, refused := errors.AsType[*forbiddenError](m.last)
 	_, silent := errors.AsType[*silentError](a.err)
 	if protocol || refused || silent {

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
 const (
@@ -177,10 +177,10 @@ func (l *Launcher) streamRefused(err error) error {
 	if friendly := Forbidden(err); friendly != err { //nolint:errorlint // is it the same one?
 		return friendly
 	}
-	if p, ok := errors.AsType[*wire.ProtocolError](err); ok {
-		return fmt.Errorf("the helper in image %s speaks version %d of the protocol (build %s), "+
-			"this plugin version %d (build %s): use the image of the plugin's own version, %s",
-			l.o.Image, p.Peer.Protocol, p.Peer.Build, p.Self.Protocol, p.Self.Build, DefaultImage(l.o.Build))
+	if p, ok := errors.AsType[*peer.Error](err); ok {
+		return fmt.Errorf("the helper in image %s (build %s) is %s than this plugin (build %s), and they would misunderstand "+
+			"each other: use the image of the plugin's own version, %s",
+			l.o.Image, p.Peer.Build, p.Age(), p.Self.Build, DefaultImage(l.o.Build))
 	}
 	return err
 }

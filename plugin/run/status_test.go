@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodereport"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -41,7 +42,7 @@ func published(nodes int) ([]*corev1.Node, []*cluster.NodeReport) {
 		o := &nodereport.Object{
 			ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{UID: n.UID}}},
 			Status: nodereport.Status{
-				Verdict: report.Match, RenewedAt: at, RenewSeconds: 180, JudgedAt: &at,
+				Agent: peer.Peer{Protocol: peer.Protocol}, Verdict: report.Match, RenewedAt: at, RenewSeconds: 180, JudgedAt: &at,
 				Mode:  &nodereport.Mode{Actual: "iptables", Backend: "nft", KubeProxyVersion: "v1.37.2"},
 				Paths: nodereport.Paths{Total: 10, Matched: 10},
 			},

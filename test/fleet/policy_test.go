@@ -6,6 +6,7 @@ package fleet
 
 import (
 	"context"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"os/exec"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 )

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -26,7 +27,7 @@ func object(name string) *Object {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: "u"}},
 		},
-		Status: Status{Verdict: report.Mismatch, RenewedAt: at, RenewSeconds: 180, JudgedAt: &at},
+		Status: Status{Agent: peer.Peer{Protocol: peer.Protocol}, Verdict: report.Mismatch, RenewedAt: at, RenewSeconds: 180, JudgedAt: &at},
 	}
 }
 
@@ -178,6 +179,12 @@ func TestRead(t *testing.T) {
 			"never due", func(o *Object) { o.Status.RenewSeconds = 1e6 },
 			"its report does not say when it was written and when it is due again",
 		},
+		{
+			"of an agent of another version",
+			func(o *Object) { o.Status.Agent = peer.Peer{Protocol: peer.Protocol + 1, Build: "v9\x1b"} },
+			"its agent (build v9\uFFFD) is newer than this plugin, and its report would be misread: deploy the agents of the " +
+				"plugin's own version, or use the plugin of theirs",
+		},
 		{"a code", func(o *Object) {
 			o.Status.Findings = []Finding{{Code: "\x1b[31m", Severity: report.Error}}
 		}, "its report has a finding that this version does not know"},
@@ -197,7 +204,7 @@ func TestRead(t *testing.T) {
 		},
 		{
 			"an annotation", func(o *Object) { o.Annotations = map[string]string{"a": strings.Repeat("x", 70000)} },
-			"its report has 70430 bytes: at most 65536 were expected",
+			"its report has 70464 bytes: at most 65536 were expected",
 		},
 	} {
 		o := object("worker-1")

@@ -9,6 +9,7 @@ package nodereport
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -31,6 +32,8 @@ type Object struct {
 
 // Status is what the agent has found.
 type Status struct {
+	// Agent is who has written it: what an agent of another version of the protocol has written is not read.
+	Agent peer.Peer `json:"agent"`
 	// Verdict is that of the node: the worst of its findings that count; Unknown where paths could not be judged, or
 	// Error says why nothing is known.
 	Verdict report.Verdict `json:"verdict"`

@@ -3,6 +3,7 @@
 package nodereport
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -25,6 +27,9 @@ func Read(data []byte) (o *Object, name string, err error) {
 		Metadata struct {
 			Name string `json:"name"`
 		} `json:"metadata"`
+		Status struct {
+			Agent peer.Peer `json:"agent"`
+		} `json:"status"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
 		return nil, "", fmt.Errorf("its report is not an object: %s", safetext.Line(err.Error(), maxError))
@@ -32,6 +37,11 @@ func Read(data []byte) (o *Object, name string, err error) {
 	name = head.Metadata.Name
 	if len(data) > maxRead {
 		return nil, name, fmt.Errorf("its report has %d bytes: at most %d were expected", len(data), maxRead)
+	}
+	head.Status.Agent.Build = safetext.Line(head.Status.Agent.Build, maxWord)
+	if e, ok := errors.AsType[*peer.Error](head.Status.Agent.Check(peer.Peer{Protocol: peer.Protocol})); ok {
+		return nil, name, fmt.Errorf("its agent (build %s) is %s than this plugin, and its report would be misread: deploy "+
+			"the agents of the plugin's own version, or use the plugin of theirs", cmp.Or(e.Peer.Build, "not known"), e.Age())
 	}
 	o = &Object{}
 	if err := json.Unmarshal(data, o); err != nil {

@@ -359,7 +359,7 @@ shard_versions() {
 # mode of its own; and the agents through an outage of the API server and other modes.
 shard_faults() {
 	SVCPROXY_TENANTS=all go run ./hack/gotest -count=1 -timeout 30m -run Tenant ./plugin/command ./trace/judge
-	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter
+	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter ./test/walk/captured
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 30m -run AgainstTheKernel ./trace/endtoend
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 10m -run '^TestLyingHelper$' ./plugin/command
 	once test/cluster/cluster build

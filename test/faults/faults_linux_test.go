@@ -50,8 +50,8 @@ func TestMain(m *testing.M) { testutil.SideBySide(m, 6) }
 
 // How many of the lists are made (testutil.OneIn): one in so many.
 const (
-	ofShort = 2
-	ofLong  = 8
+	ofShort = 6
+	ofLong  = 24
 )
 
 func shortFaults() []fault {

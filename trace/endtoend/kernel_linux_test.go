@@ -284,7 +284,7 @@ func TestMain(m *testing.M) {
 }
 
 // sampled is how many of the faults of a list are made: one in so many, in CI.
-const sampled = 3
+const sampled = 6
 
 func againstTheKernel(t *testing.T, all []fault, tools ...string) {
 	t.Helper()

@@ -48,15 +48,15 @@ func (c *programmed) String() string {
 }
 
 // The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through
-// them, end as kube-proxy's own rules have them end. Then it is taken away, and the node is as before.
+// them, end as kube-proxy's own rules have them end. Then it is taken away, and the node is as before. One in three in CI.
 func TestProgramFixtures(t *testing.T) {
 	testutil.NeedRoot(t, tools...)
 	prepare(t)
-	for _, p := range programmings {
-		for _, w := range modes {
+	for i, p := range programmings {
+		for j, w := range modes {
 			c := p
-			if c.Mode = w; c.Unbound && w.Name == wire.IPVS {
-				continue // which binds them
+			if c.Mode = w; c.Unbound && w.Name == wire.IPVS || !testutil.OneIn(3, i+j) {
+				continue // IPVS binds them
 			}
 			t.Run(c.String(), func(t *testing.T) {
 				t.Parallel() // each has a network namespace of its own

@@ -181,13 +181,12 @@ run_fuzz() {
 }
 
 # Packages that do things side by side: their tests run under the race detector, too. Of what takes minutes under it, a
-# part: PACKAGE FLAG TESTS. Of trace/judge: what judges side by side, and each family of rules with its faults, and where it
+# part: PACKAGE FLAG TESTS. What packages of trace share is used at the same time by trace/judge: what judges side by side, and each family of rules with its faults, and where it
 # is not known which configuration counts; no search through all inputs.
 raced=(
 	cmd/svcproxy-nodehelper internal/apiraw internal/parallel nodehelper/collect nodehelper/follow nodehelper/healthcheck
 	nodehelper/kerneltrace nodehelper/live nodehelper/names nodehelper/podns nodehelper/program nodehelper/watch
-	nodehelper/wire plugin/cluster plugin/launch plugin/print plugin/run plugin/terminal trace/expect trace/host
-	trace/iptables trace/netfilter trace/nftables
+	nodehelper/wire plugin/cluster plugin/launch plugin/print plugin/run plugin/terminal
 )
 raced_parts=(
 	"plugin/command -skip ^Test(Poison|Hostile)"

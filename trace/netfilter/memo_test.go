@@ -11,7 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // neverRemember is a memoAfter that no walk comes to.
@@ -86,11 +87,8 @@ func TestChainsThatJumpTwiceToTheNext(t *testing.T) {
 				rs := &Ruleset{Tables: []*Table{tower(n, tt.kind, tt.before, tt.leaf)}}
 				rs.Link()
 				w := NewWalker(rs, testHost(t), nil)
-				start := time.Now()
-				res := w.Walk(send(Prerouting, "10.96.0.1"), Options{Steps: steps})
-				if d := time.Since(start); d > time.Second {
-					t.Errorf("it took %v", d)
-				}
+				var res Result
+				testutil.Promptly(t, func() { res = w.Walk(send(Prerouting, "10.96.0.1"), Options{Steps: steps}) })
 				if got := strings.Join(slices.Compact(strings.Split(show(res), "; ")), "; "); got != tt.want {
 					t.Errorf("got  %s\nwant %s", got, tt.want)
 				}
@@ -121,11 +119,10 @@ func TestLoops(t *testing.T) {
 	pre := base("PREROUTING", Prerouting, -100, TypeNAT, Accept, to("A", Jump))
 	rs := &Ruleset{Tables: []*Table{nat(pre, a, b)}}
 	rs.Link()
-	start := time.Now()
-	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{Steps: true})
-	if d := time.Since(start); d > 2*time.Second {
-		t.Errorf("it took %v", d)
-	}
+	var res Result
+	testutil.Promptly(t, func() {
+		res = NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{Steps: true})
+	})
 	if len(res.Outcomes) < 2 || slices.ContainsFunc(res.Outcomes, func(o Outcome) bool { return o.Certain }) {
 		t.Errorf("%s", show(res))
 	}

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 )
 
@@ -411,11 +411,8 @@ func TestManyUnknownRulesDoNotMultiply(t *testing.T) {
 	tb.Chains = append(tb.Chains, &Chain{Name: "M", Rules: rules([]Op{mark(1)})})
 	rs := &Ruleset{Tables: []*Table{tb}}
 	rs.Link()
-	start := time.Now()
-	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{})
-	if d := time.Since(start); d > 5*time.Second {
-		t.Errorf("it took %v", d)
-	}
+	var res Result
+	testutil.Promptly(t, func() { res = NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{}) })
 	ends := map[string]bool{}
 	for _, o := range res.Outcomes {
 		if o.Certain {
@@ -435,11 +432,8 @@ func TestManyDifferentPossibilitiesEnd(t *testing.T) {
 	}
 	rs := &Ruleset{Tables: []*Table{nat(c)}}
 	rs.Link()
-	start := time.Now()
-	res := NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{})
-	if d := time.Since(start); d > 20*time.Second {
-		t.Errorf("it took %v", d)
-	}
+	var res Result
+	testutil.Promptly(t, func() { res = NewWalker(rs, testHost(t), nil).Walk(send(Prerouting, "10.96.0.1"), Options{}) })
 	for _, o := range res.Outcomes {
 		if o.Certain {
 			t.Fatalf("certain: %+v", o)

@@ -125,11 +125,10 @@ fuzz: ## Run every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) hack/test.sh nightly fuzz
 
 .PHONY: bench
-bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Services, netlink against nft, program against kube-proxy, and its userspace mode against HAProxy (needs root)
+bench: build ## Time verify -A against iptables-save on 5,000 and 10,000 Services, netlink against nft, and program against kube-proxy (needs root)
 	go run ./test/bench -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS)
 	go run ./test/bench/nft -runs $(RUNS) -old
-	go test -tags bench -count=1 -v -run '^TestUserspaceAgainstHAProxy$$' ./nodehelper/program
 	cd test/oracle/kubeproxy && go test -tags bench -count=1 -v -run '^TestProgramAgainstKubeProxy$$' .
 
 .PHONY: bench-agent

@@ -24,7 +24,6 @@ packages=(
 	libcap2-bin   # setcap: executables with capabilities
 	jq            # the examples of the runbook
 	hunspell hunspell-en-gb # the spelling of the documentation
-	haproxy       # the benchmark of userspace mode; Debian's own configuration of it listens nowhere
 	# the shells in which TAB is tried
 	bash-completion
 	zsh

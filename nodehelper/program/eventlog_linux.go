@@ -3,24 +3,19 @@
 package program
 
 import (
-	"log/slog"
+	"bytes"
+	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 )
 
-// eventLog writes lines in a goroutine of its own, as nobody may read them: connections do not wait for that. What does
-// not fit in is lost, and counted.
+// eventLog writes lines in a goroutine of its own: connections do not wait until they are read. What does not fit in is
+// lost, and counted.
 type eventLog struct {
-	log   *slog.Logger
-	lines chan line
+	lines chan []byte
 	lost  atomic.Int64
-	over  chan struct{}
 	ended chan struct{}
-}
-
-type line struct {
-	what string
-	args []any
 }
 
 const (
@@ -28,46 +23,33 @@ const (
 	lastLines = time.Second // for what is not written yet at the end
 )
 
-func newEventLog(log *slog.Logger) *eventLog {
-	l := &eventLog{
-		log: log, lines: make(chan line, linesKept), over: make(chan struct{}), ended: make(chan struct{}),
-	}
-	go l.run()
+func newEventLog(to io.Writer) *eventLog {
+	l := &eventLog{lines: make(chan []byte, linesKept), ended: make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		for line := range l.lines {
+			_, _ = to.Write(line)
+			if n := l.lost.Swap(0); n > 0 {
+				fmt.Fprintf(to, "%d lines were lost, as they were not read in time\n", n)
+			}
+		}
+	}()
 	return l
 }
 
-func (l *eventLog) write(what string, args []any) {
+// Write takes a line.
+func (l *eventLog) Write(line []byte) (int, error) {
 	select {
-	case l.lines <- line{what, args}:
+	case l.lines <- bytes.Clone(line):
 	default:
 		l.lost.Add(1)
 	}
+	return len(line), nil
 }
 
-func (l *eventLog) run() {
-	defer close(l.ended)
-	for {
-		select {
-		case x := <-l.lines:
-			l.print(x)
-		case <-l.over:
-			if len(l.lines) == 0 {
-				return
-			}
-		}
-	}
-}
-
-func (l *eventLog) print(x line) {
-	l.log.Info(x.what, x.args...)
-	if n := l.lost.Swap(0); n > 0 {
-		l.log.Warn("lines were lost, as nobody read them in time", "lines", n)
-	}
-}
-
-// end writes what is left.
+// end writes what is left. Nothing is written after that.
 func (l *eventLog) end() {
-	close(l.over)
+	close(l.lines)
 	select {
 	case <-l.ended:
 	case <-time.After(lastLines):

@@ -3,62 +3,51 @@
 package program
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/maphash"
+	"io"
 	"log/slog"
-	"math/rand/v2"
+	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
 
-// The schedulers of the proxy besides round-robin, by the names that IPVS has for them.
-const (
-	leastConns = "lc"
-	sourceHash = "sh"
-)
-
-// Times of the proxy.
+// Limits of the proxy.
 const (
 	dialTime  = 5 * time.Second
-	drainTime = 5 * time.Second // for connections that are open when a path ends; within the helper's grace
-	// after which a client of UDP is forgotten, as connection tracking does with one that got no answer
-	udpIdle  = 30 * time.Second
-	udpMost  = 10_000  // clients of UDP at once, of one frontend
-	seenMost = 100_000 // clients that are remembered for their affinity, of one frontend
+	drainTime = 5 * time.Second       // for connections that are open when a path ends; within the helper's grace
+	tcpIdle   = time.Hour             // after which a connection is closed on which neither side sends anything
+	tcpMost   = 10_000                // connections at once
+	noFiles   = 10 * time.Millisecond // after which accepting is tried again, when there are no more files
 )
 
 // proxy forwards connections to endpoints in this process. Rules with target REDIRECT send them to it; connections that
 // were not redirected are refused.
 type proxy struct {
-	table     atomic.Pointer[table]
-	log       *eventLog // nil: nothing is logged
+	scheduler string // "lc" and "sh" as in IPVS, else round-robin
+	seed      maphash.Seed
+	log       *slog.Logger
+	events    *eventLog       // nil: nothing is logged
+	over      context.Context // of all connections
+	end       context.CancelFunc
+	active    sync.WaitGroup
+	conns     atomic.Int64 // of TCP
 	own       ownAddresses
-	scheduler string
 
-	mu     sync.Mutex
-	closed atomic.Bool    // no more clients are taken in; set with mu held: none is added to active behind it
-	active sync.WaitGroup // connections
-
-	over       atomic.Bool // all connections are ended
-	forwarders []*forwarder
-	running    sync.WaitGroup
-	ports      [2]uint16 // where the forwarders listen, by family
-
-	udp map[netip.AddrPort]*relay
-}
-
-// table is the frontends of the proxy. It is never changed, only replaced.
-type table struct {
-	fronts map[socketKey]*proxied
+	mu     sync.Mutex // also of all frontends
+	fronts map[socketKey]*frontend
+	tcp    *net.TCPListener // nil before the first frontend of TCP
 }
 
 type socketKey struct {
@@ -66,270 +55,286 @@ type socketKey struct {
 	protocol string
 }
 
-// proxied is one frontend.
-type proxied struct {
-	*plan.Frontend
-	state *choices
-	alike bool // the node is led where others are
+// frontend is a frontend, and what is remembered of its clients over updates.
+type frontend struct {
+	*plan.Frontend                        // nil if it is no longer one
+	next           int                    // of round-robin
+	open           map[netip.AddrPort]int // connections of each endpoint
+	relay          *relay                 // of UDP
 }
 
-// choices are what is remembered of a frontend's clients, over updates.
-type choices struct {
-	mu   sync.Mutex
-	next uint64
-	open map[netip.AddrPort]int // connections of each endpoint
-	seen map[netip.Addr]remembered
-	seed maphash.Seed
-}
-
-type remembered struct {
-	endpoint netip.AddrPort
-	until    time.Time
-}
-
-// tableOf makes the table of a plan. What is remembered in another one stays.
-func tableOf(p *plan.Plan, old *table) *table {
-	t := &table{fronts: map[socketKey]*proxied{}}
-	for i := range p.Frontends {
-		f := &p.Frontends[i]
-		k := socketKey{f.Address, f.Protocol}
-		//nolint:gosec // where to begin
-		state := &choices{
-			next: rand.Uint64N(1 << 32), open: map[netip.AddrPort]int{}, seen: map[netip.Addr]remembered{},
-			seed: maphash.MakeSeed(),
-		}
-		if old != nil && old.fronts[k] != nil {
-			state = old.fronts[k].state
-		}
-		t.fronts[k] = &proxied{f, state, slices.Equal(f.ForNode.Endpoints, f.ForOthers.Endpoints)}
+// startProxy listens, on ports of the kernel's choice. Without a log nothing is logged.
+func startProxy(p *plan.Plan, scheduler string, log io.Writer) (*proxy, error) {
+	x := &proxy{
+		scheduler: scheduler, seed: maphash.MakeSeed(), log: slog.New(slog.DiscardHandler),
+		fronts: map[socketKey]*frontend{},
 	}
-	return t
-}
-
-// errRefused is the error for a client whose connection is refused.
-var errRefused = errors.New("the client is not allowed, or has no endpoint")
-
-// endpointsFor returns the endpoints for a client; nil: its connections are refused. own tells whether an address is
-// the node's.
-func (f *proxied) endpointsFor(client netip.Addr, own func(netip.Addr) bool) *plan.Destination {
-	within := func(r netip.Prefix) bool { return r.Contains(client) }
-	switch {
-	case f.DropOwnAddress && client == f.Address.Addr(), len(f.Ranges) > 0 && !slices.ContainsFunc(f.Ranges, within) &&
-		!(f.NodeExempt && own(client)):
-		return nil
-	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
-		return f.ForPods
-	case !f.alike && own(client):
-		return &f.ForNode
-	}
-	return &f.ForOthers
-}
-
-// choose chooses the endpoint of a new connection, which release gives back.
-func (f *proxied) choose(
-	scheduler string, client netip.Addr, own func(netip.Addr) bool, not []netip.AddrPort,
-) (e netip.AddrPort, release func(), err error) {
-	to := f.endpointsFor(client, own)
-	if to == nil {
-		return e, nil, errRefused
-	}
-	left := make([]netip.AddrPort, 0, len(to.Endpoints))
-	for _, e := range to.Endpoints {
-		if !slices.Contains(not, e) {
-			left = append(left, e)
-		}
-	}
-	if len(left) == 0 {
-		return e, nil, errRefused
-	}
-	s := f.state
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	r, known := s.seen[client]
-	switch {
-	case f.Affinity > 0 && known && now.Before(r.until) && slices.Contains(left, r.endpoint):
-		e = r.endpoint
-	case scheduler == sourceHash:
-		e = left[maphash.Comparable(s.seed, client)%uint64(len(left))]
-	case scheduler == leastConns:
-		e = slices.MinFunc(left, func(a, b netip.AddrPort) int { return s.open[a] - s.open[b] })
-	default:
-		e = left[s.next%uint64(len(left))]
-		s.next++
-	}
-	if f.Affinity > 0 {
-		s.remember(client, remembered{e, now.Add(time.Duration(f.Affinity) * time.Second)}, seenMost)
-	}
-	s.open[e]++
-	return e, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.open[e]--
-	}, nil
-}
-
-// remember takes note of a client, in place of any other if there are most of them.
-func (s *choices) remember(client netip.Addr, r remembered, most int) {
-	if _, known := s.seen[client]; !known && len(s.seen) >= most {
-		for other := range s.seen {
-			delete(s.seen, other)
-			break
-		}
-	}
-	s.seen[client] = r
-}
-
-// startProxy listens, on ports of the kernel's choice.
-func startProxy(p *plan.Plan, scheduler string, log *slog.Logger) (*proxy, error) {
-	x := &proxy{scheduler: scheduler}
+	x.over, x.end = context.WithCancel(context.Background())
 	if log != nil {
-		x.log = newEventLog(log)
+		x.events = newEventLog(log)
+		x.log = slog.New(slog.NewTextHandler(x.events, nil))
 	}
-	x.table.Store(tableOf(p, nil))
-	if err := x.listen(p); err != nil {
-		return nil, errors.Join(fmt.Errorf("the proxy cannot listen: %w", err), x.stop(0))
-	}
-	if err := x.relay(p); err != nil {
+	if err := x.update(p); err != nil {
 		return nil, errors.Join(err, x.stop(0))
 	}
 	return x, nil
 }
 
-// listen starts the forwarders. One for two processors is enough: the other half has the endpoints, and what the kernel
-// does for the packets.
-func (x *proxy) listen(p *plan.Plan) error {
-	listeners := make([][]int, max(1, runtime.GOMAXPROCS(0)/2))
-	for i, network := range []string{"tcp4", "tcp6"} {
-		if !slices.ContainsFunc(p.Frontends, func(f plan.Frontend) bool {
-			return f.V6() == (i == 1) && f.Protocol == "TCP"
-		}) {
-			continue
-		}
-		fds, port, err := listenTCP(context.Background(), network, len(listeners))
-		for k, fd := range fds {
-			listeners[k] = append(listeners[k], fd)
-		}
-		if err != nil {
-			for _, fd := range slices.Concat(listeners...) {
-				closeSocket(fd)
-			}
-			return err
-		}
-		x.ports[i] = port
-	}
-	var errs []error
-	for _, fds := range listeners {
-		if len(fds) == 0 {
-			continue
-		}
-		w, err := newForwarder(x, fds)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		x.forwarders = append(x.forwarders, w)
-		x.running.Go(w.run)
-	}
-	return errors.Join(errs...)
-}
-
-// relay opens a socket for each frontend of UDP that has none yet: a UDP socket does not receive the original
-// destination of its packets.
-func (x *proxy) relay(p *plan.Plan) error {
+// update forwards new connections according to another plan; open ones stay.
+func (x *proxy) update(p *plan.Plan) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.udp == nil {
-		x.udp = map[netip.AddrPort]*relay{}
+	for _, f := range x.fronts {
+		f.Frontend = nil
 	}
 	for i := range p.Frontends {
-		f := &p.Frontends[i]
-		if f.Protocol != "UDP" || x.udp[f.Address] != nil {
-			continue
+		k := socketKey{p.Frontends[i].Address, p.Frontends[i].Protocol}
+		f := x.fronts[k]
+		if f == nil {
+			f = &frontend{open: map[netip.AddrPort]int{}}
+			if err := x.listen(f, k); err != nil {
+				return err
+			}
+			x.fronts[k] = f
 		}
-		r, err := newRelay(x, f.Address)
-		if err != nil {
-			return err
-		}
-		x.udp[f.Address] = r
+		f.Frontend = &p.Frontends[i]
 	}
 	return nil
 }
 
-// portText is port, as iptables takes it.
-func (x *proxy) portText(f *plan.Frontend) string { return strconv.Itoa(int(x.port(f))) }
-
-// port is where the proxy listens for a frontend; 0: nowhere.
-func (x *proxy) port(f *plan.Frontend) uint16 {
-	if f.Protocol == "UDP" {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if r := x.udp[f.Address]; r != nil {
-			return r.port()
-		}
-		return 0
+func (x *proxy) listen(f *frontend, k socketKey) (err error) {
+	if k.protocol == "UDP" {
+		f.relay, err = x.newRelay(f, k.at)
+		return err
 	}
-	if f.Protocol != "TCP" {
-		return 0
+	if x.tcp != nil {
+		return nil
 	}
-	if f.V6() {
-		return x.ports[1]
+	c := net.ListenConfig{}
+	c.SetMultipathTCP(false) // whose sockets do not know where a connection was sent before
+	l, err := c.Listen(x.over, "tcp", ":0")
+	if err == nil {
+		x.tcp = l.(*net.TCPListener) //nolint:forcetypeassert // of that network
+		x.active.Go(x.accept)
 	}
-	return x.ports[0]
+	return err
 }
 
-// admit takes a connection in, which is to be active.Done once it ends, unless the proxy has ended.
-func (x *proxy) admit() bool {
+// port is where the proxy listens for a frontend, as iptables takes it.
+func (x *proxy) port(f *plan.Frontend) string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.closed.Load() {
-		return false
+	if f.Protocol == "UDP" {
+		return strconv.Itoa(int(addrPort(x.fronts[socketKey{f.Address, f.Protocol}].relay.conn.LocalAddr()).Port()))
 	}
-	x.active.Add(1)
-	return true
+	return strconv.Itoa(int(addrPort(x.tcp.Addr()).Port()))
 }
 
-func (x *proxy) logEvent(what string, args ...any) {
-	if x.log != nil {
-		x.log.write(what, args)
+func addrPort(a net.Addr) netip.AddrPort {
+	at := a.(interface{ AddrPort() netip.AddrPort }).AddrPort() //nolint:forcetypeassert // of TCP or UDP
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+}
+
+// choose chooses the endpoint of a new connection, which ends with release.
+func (x *proxy) choose(f *frontend, client netip.Addr, not ...netip.AddrPort) (e netip.AddrPort, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	left := slices.DeleteFunc(x.endpointsFor(f, client), func(e netip.AddrPort) bool { return slices.Contains(not, e) })
+	if len(left) == 0 {
+		return e, errRefused
+	}
+	switch {
+	case f.Affinity > 0, x.scheduler == "sh": // by rendezvous: only clients of an endpoint that is gone get another one
+		hash := func(e netip.AddrPort) uint64 { return maphash.Comparable(x.seed, [2]any{client, e}) }
+		e = slices.MaxFunc(left, func(a, b netip.AddrPort) int { return cmp.Compare(hash(a), hash(b)) })
+	case x.scheduler == "lc":
+		e = slices.MinFunc(left, func(a, b netip.AddrPort) int { return f.open[a] - f.open[b] })
+	default:
+		e = left[f.next%len(left)]
+		f.next++
+	}
+	f.open[e]++
+	return e, nil
+}
+
+func (x *proxy) release(f *frontend, e netip.AddrPort) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f.open[e]--
+}
+
+// endpointsFor returns the endpoints for a client; none: its connections are refused.
+func (x *proxy) endpointsFor(f *frontend, client netip.Addr) []netip.AddrPort {
+	within := func(r netip.Prefix) bool { return r.Contains(client) }
+	switch {
+	case f.Frontend == nil, f.DropOwnAddress && client == f.Address.Addr(), len(f.Ranges) > 0 &&
+		!slices.ContainsFunc(f.Ranges, within) && !(f.NodeExempt && x.own.has(client)):
+		return nil
+	case f.Pods != nil && f.Pods.CIDR.IsValid() && f.Pods.CIDR.Contains(client):
+		return slices.Clone(f.ForPods.Endpoints)
+	case x.own.has(client):
+		return slices.Clone(f.ForNode.Endpoints)
+	}
+	return slices.Clone(f.ForOthers.Endpoints)
+}
+
+func (x *proxy) accept() {
+	for {
+		c, err := x.tcp.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // clients wait
+			time.Sleep(noFiles)
+		default:
+			x.active.Go(func() { x.serve(c) })
+		}
 	}
 }
 
-// update forwards new connections according to another plan; open ones stay.
-func (x *proxy) update(p *plan.Plan) error {
-	x.table.Store(tableOf(p, x.table.Load()))
-	return x.relay(p)
+// serve connects a client to an endpoint. A client that is not served gets a reset.
+func (x *proxy) serve(c *net.TCPConn) {
+	defer c.Close()
+	from, begin := addrPort(c.RemoteAddr()), time.Now()
+	at, f := x.redirected(c)
+	if f == nil {
+		_ = c.SetLinger(0)
+		return
+	}
+	defer x.conns.Add(-1)
+	up, e, err := x.dial(f, from.Addr())
+	if err != nil {
+		_ = c.SetLinger(0)
+		x.log.Info("refused", "client", from, "frontend", at, "why", err)
+		return
+	}
+	defer up.Close()
+	defer x.release(f, e)
+	defer context.AfterFunc(x.over, func() { _, _ = c.Close(), up.Close() })()
+	var sent, received int64
+	var both sync.WaitGroup
+	both.Go(func() { sent = forward(up, c, tcpIdle) })
+	both.Go(func() { received = forward(c, up, tcpIdle) })
+	both.Wait()
+	x.log.Info("closed", "client", from, "frontend", at, "endpoint", e, "sent", sent, "received", received, "took",
+		time.Since(begin))
 }
+
+var (
+	errRefused = errors.New("the client is not allowed, or has no endpoint")
+	errMost    = errors.New("too many connections are open")
+	// errItself: the kernel chose the port of an endpoint that does not listen, and TCP connects such a socket to itself.
+	errItself = errors.New("the connection is one to itself")
+)
+
+// dial connects to an endpoint; after one that cannot be reached the next one is tried.
+func (x *proxy) dial(f *frontend, client netip.Addr) (up *net.TCPConn, e netip.AddrPort, err error) {
+	if x.conns.Add(1) > tcpMost {
+		return nil, e, errMost
+	}
+	var tried []netip.AddrPort
+	d := net.Dialer{Timeout: dialTime}
+	for {
+		var refused error
+		if e, refused = x.choose(f, client, tried...); refused != nil {
+			return nil, e, errors.Join(refused, err)
+		}
+		if up, err = d.DialTCP(x.over, "tcp", netip.AddrPort{}, e); err == nil {
+			if addrPort(up.LocalAddr()) != e {
+				return up, e, nil
+			}
+			err = errors.Join(errItself, up.Close())
+		}
+		x.release(f, e)
+		tried = append(tried, e)
+	}
+}
+
+// forward copies what one side sends to the other, until it ends, or neither sends anything for a time. If the other
+// side takes no more, it may have sent something before, which is still copied the other way; if this one is gone, both
+// are closed.
+func forward(to, from *net.TCPConn, idle time.Duration) int64 {
+	s := &source{from: from, to: to, idle: idle}
+	s.extend()
+	n, _ := io.Copy(to, s)
+	if s.failed {
+		_, _ = from.Close(), to.Close()
+	}
+	_ = to.CloseWrite()
+	return n
+}
+
+// source is what one side of a connection sends. It hides the connection from io.Copy, which would splice it: a splice
+// never gets past urgent data (TestBytesAfterUrgentDataArrive).
+type source struct {
+	from, to *net.TCPConn
+	idle     time.Duration
+	failed   bool
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.from.Read(b)
+	if n > 0 {
+		s.extend()
+	}
+	s.failed = err != nil && !errors.Is(err, io.EOF)
+	return n, err
+}
+
+func (s *source) extend() {
+	until := time.Now().Add(s.idle)
+	_, _ = s.from.SetDeadline(until), s.to.SetDeadline(until)
+}
+
+// redirected returns where a connection was sent before a rule redirected it, as connection tracking knows it
+// (getorigdst in net/netfilter/nf_conntrack_proto.c), and the frontend there; nil: it was not redirected.
+func (x *proxy) redirected(c *net.TCPConn) (at netip.AddrPort, f *frontend) {
+	level, name := unix.SOL_IP, unix.SO_ORIGINAL_DST
+	v6 := addrPort(c.LocalAddr()).Addr().Is6()
+	if v6 {
+		level, name = unix.SOL_IPV6, so6OriginalDst
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return at, nil
+	}
+	var a *unix.IPv6MTUInfo // it begins with a sockaddr_in6, whose first fields are those of a sockaddr_in
+	_ = raw.Control(func(fd uintptr) { a, err = unix.GetsockoptIPv6MTUInfo(int(fd), level, name) })
+	if a == nil || err != nil {
+		return at, nil
+	}
+	ip := netip.AddrFrom16(a.Addr.Addr)
+	if !v6 {
+		ip = netip.AddrFrom4([4]byte(binary.NativeEndian.AppendUint32(nil, a.Addr.Flowinfo)))
+	}
+	at = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, a.Addr.Port)))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return at, x.fronts[socketKey{at, "TCP"}]
+}
+
+// so6OriginalDst is IP6T_SO_ORIGINAL_DST of uapi/linux/netfilter_ipv6/ip6_tables.h.
+const so6OriginalDst = 80
 
 // stop takes no more connections, waits for those that are open, and ends them.
 func (x *proxy) stop(drain time.Duration) error {
+	var errs []error
 	x.mu.Lock()
-	errs := make([]error, 0, len(x.udp))
-	x.closed.Store(true) // nor is another endpoint tried: what is dialled already ends within drainTime, too
-	for _, r := range x.udp {
-		errs = append(errs, r.close())
+	if x.tcp != nil {
+		errs = append(errs, x.tcp.Close())
+	}
+	for _, f := range x.fronts {
+		if f.relay != nil {
+			errs = append(errs, f.relay.close())
+		}
 	}
 	x.mu.Unlock()
-	for _, w := range x.forwarders {
-		w.wake()
-	}
-	idle := make(chan struct{})
-	go func() {
-		x.active.Wait()
-		close(idle)
-	}()
-	select {
-	case <-idle:
-	case <-time.After(drain):
-	}
-	x.over.Store(true)
-	for _, w := range x.forwarders {
-		w.wake()
-	}
-	x.running.Wait()
-	<-idle
-	if x.log != nil {
-		x.log.end()
+	stop := time.AfterFunc(drain, x.end)
+	x.active.Wait()
+	stop.Stop()
+	x.end()
+	if x.events != nil {
+		x.events.end()
 	}
 	return errors.Join(errs...)
 }

@@ -3,144 +3,129 @@
 package program
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
-	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 )
 
-// relay forwards the datagrams of one frontend, and the answers to them. Answers are sent from the address that the
-// request was sent to: only then connection tracking translates them back.
+const (
+	udpIdle = 30 * time.Second // after which a client is forgotten, as by connection tracking if it got no answer
+	udpMost = 10_000           // clients at once, of one frontend
+	largest = 1 << 16          // no datagram is longer
+)
+
+// relay forwards the datagrams of one frontend, and the answers to them: a UDP socket does not receive the original
+// destination of its packets. Answers are sent from the address that the request was sent to: only then connection
+// tracking translates them back.
 type relay struct {
 	proxy *proxy
-	front netip.AddrPort
+	front *frontend
+	at    netip.AddrPort
 	conn  *net.UDPConn
-	v4    *ipv4.PacketConn
-	v6    *ipv6.PacketConn
 
 	mu      sync.Mutex
+	closed  bool
 	clients map[netip.AddrPort]*client
 }
 
 // client is a client of the frontend, and the connection to its endpoint.
 type client struct {
-	up      *net.UDPConn
-	at      net.IP // the node's address that its datagrams are sent to
-	release func()
+	up   *net.UDPConn
+	info []byte // the control message of answers
 }
 
-func newRelay(x *proxy, front netip.AddrPort) (*relay, error) {
-	network := "udp4"
-	if front.Addr().Is6() {
-		network = "udp6"
+func (x *proxy) newRelay(f *frontend, at netip.AddrPort) (*relay, error) {
+	network, level, name := "udp4", unix.SOL_IP, unix.IP_PKTINFO
+	if at.Addr().Is6() {
+		network, level, name = "udp6", unix.SOL_IPV6, unix.IPV6_RECVPKTINFO
 	}
-	conn, err := net.ListenUDP(network, nil)
+	c := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, name, 1) }), err)
+	}}
+	conn, err := c.ListenPacket(x.over, network, ":0")
 	if err != nil {
-		return nil, fmt.Errorf("the proxy cannot listen: %w", err)
+		return nil, err
 	}
-	r := &relay{proxy: x, front: front, conn: conn, clients: map[netip.AddrPort]*client{}}
-	if front.Addr().Is6() {
-		r.v6 = ipv6.NewPacketConn(conn)
-		err = r.v6.SetControlMessage(ipv6.FlagDst, true)
-	} else {
-		r.v4 = ipv4.NewPacketConn(conn)
-		err = r.v4.SetControlMessage(ipv4.FlagDst, true)
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	go r.run()
+	//nolint:forcetypeassert // of that network
+	r := &relay{proxy: x, front: f, at: at, conn: conn.(*net.UDPConn), clients: map[netip.AddrPort]*client{}}
+	x.active.Go(r.run)
 	return r, nil
 }
 
-//nolint:forcetypeassert // of a UDPConn
-func (r *relay) port() uint16 { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
-
-// largest is the longest datagram that there is.
-const largest = 1 << 16
-
 func (r *relay) run() {
-	buf := make([]byte, largest)
+	buf, oob := make([]byte, largest), make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
 	for {
-		n, from, at, err := r.read(buf)
+		n, nOOB, _, from, err := r.conn.ReadMsgUDPAddrPort(buf, oob)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
 			continue // an ICMP error of a client that is gone
 		}
-		if c := r.client(from, at); c != nil {
+		if c := r.client(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), answerFrom(oob[:nOOB])); c != nil {
 			_ = c.up.SetReadDeadline(time.Now().Add(udpIdle))
 			_, _ = c.up.Write(buf[:n]) // clients of UDP repeat what is lost
 		}
 	}
 }
 
-func (r *relay) read(buf []byte) (n int, from netip.AddrPort, at net.IP, err error) {
-	var src net.Addr
-	if r.v6 != nil {
-		var m *ipv6.ControlMessage
-		if n, m, src, err = r.v6.ReadFrom(buf); m != nil {
-			at = m.Dst
-		}
-	} else {
-		var m *ipv4.ControlMessage
-		if n, m, src, err = r.v4.ReadFrom(buf); m != nil {
-			at = m.Dst
-		}
+// answerFrom makes the control message that has an answer sent from where its request was sent to, of the one of the
+// request: without the interface, which the kernel is to choose.
+func answerFrom(request []byte) []byte {
+	oob := bytes.Clone(request)
+	switch len(oob) - unix.CmsgLen(0) {
+	case unix.SizeofInet4Pktinfo: // struct in_pktinfo begins with it
+		clear(oob[unix.CmsgLen(0):][:4])
+	case unix.SizeofInet6Pktinfo: // struct in6_pktinfo ends with it
+		clear(oob[unix.CmsgLen(16):])
 	}
-	if a, ok := src.(*net.UDPAddr); ok {
-		from = a.AddrPort()
-		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-	}
-	return n, from, at, err
+	return oob
 }
 
 // client returns the client with an address, a new one if it is not known yet; nil: its datagrams are dropped.
-func (r *relay) client(from netip.AddrPort, at net.IP) *client {
+func (r *relay) client(from netip.AddrPort, info []byte) *client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.clients[from]; c != nil {
-		c.at = at
+		c.info = info
 		return c
 	}
-	front := r.proxy.table.Load().fronts[socketKey{r.front, "UDP"}]
-	if front == nil || len(r.clients) >= udpMost || !redirected(from, r.front) {
+	if r.closed || len(r.clients) >= udpMost || !redirected(from, r.at) {
 		return nil
 	}
-	e, release, err := front.choose(r.proxy.scheduler, from.Addr(), r.proxy.own.has, nil)
+	e, err := r.proxy.choose(r.front, from.Addr())
 	if err != nil {
-		r.proxy.logEvent("refused", "client", from, "frontend", r.front, "why", err)
+		r.proxy.log.Info("refused", "client", from, "frontend", r.at, "why", err)
 		return nil
 	}
 	up, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e))
 	if err != nil {
-		release()
+		r.proxy.release(r.front, e)
 		return nil
 	}
-	c := &client{up: up, at: at, release: release}
+	_ = up.SetReadDeadline(time.Now().Add(udpIdle))
+	c := &client{up: up, info: info}
 	r.clients[from] = c
-	r.proxy.logEvent("begun", "client", from, "frontend", r.front, "endpoint", e)
-	go r.answers(from, c)
+	r.proxy.log.Info("begun", "client", from, "frontend", r.at, "endpoint", e)
+	r.proxy.active.Go(func() { r.answers(from, e, c) })
 	return c
 }
 
 // answers passes on what an endpoint sends, until nothing has come from either side for a time.
-func (r *relay) answers(from netip.AddrPort, c *client) {
+func (r *relay) answers(from, e netip.AddrPort, c *client) {
 	defer func() {
 		r.mu.Lock()
 		delete(r.clients, from)
 		r.mu.Unlock()
 		c.up.Close()
-		c.release()
+		r.proxy.release(r.front, e)
 	}()
-	to := net.UDPAddrFromAddrPort(from)
-	_ = c.up.SetReadDeadline(time.Now().Add(udpIdle))
 	buf := make([]byte, largest)
 	for {
 		n, err := c.up.Read(buf)
@@ -149,14 +134,9 @@ func (r *relay) answers(from netip.AddrPort, c *client) {
 		}
 		_ = c.up.SetReadDeadline(time.Now().Add(udpIdle))
 		r.mu.Lock()
-		at := c.at
+		info := c.info
 		r.mu.Unlock()
-		if r.v6 != nil {
-			_, err = r.v6.WriteTo(buf[:n], &ipv6.ControlMessage{Src: at}, to)
-		} else {
-			_, err = r.v4.WriteTo(buf[:n], &ipv4.ControlMessage{Src: at}, to)
-		}
-		if errors.Is(err, net.ErrClosed) {
+		if _, _, err = r.conn.WriteMsgUDPAddrPort(buf[:n], info, from); errors.Is(err, net.ErrClosed) {
 			return
 		}
 	}
@@ -167,6 +147,7 @@ func (r *relay) close() error {
 	err := r.conn.Close()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.closed = true
 	for _, c := range r.clients {
 		err = errors.Join(err, c.up.Close())
 	}

@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -105,9 +105,9 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 			return err
 		}
 	} else {
-		var log *slog.Logger
+		var log io.Writer
 		if r.Log {
-			log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+			log = os.Stderr
 		}
 		var err error
 		if x, err = startProxy(&r.Plan, r.Scheduler, log); err != nil {
@@ -125,7 +125,7 @@ func (u *userspace) apply(ctx context.Context, r *Record) error {
 		if r.Earlier != nil {
 			hooked = func(h *hook) bool { return u.hooked(ctx, r, f.v6, f.executable, h) }
 		}
-		in := u.rules(&r.Plan, f.v6, u.until(r), x.portText, hooked)
+		in := u.rules(&r.Plan, f.v6, u.until(r), x.port, hooked)
 		if err := u.restore(ctx, f.executable, r.Backend, in); err != nil {
 			return err
 		}

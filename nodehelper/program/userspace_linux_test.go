@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -135,7 +134,7 @@ func TestUserspace(t *testing.T) {
 	// A connection to the proxy's port that was not redirected is refused.
 	x := prog.modes[wire.Userspace].(*userspace).proxies["0123abcd"] //nolint:forcetypeassert // it is
 	own := x.port(&plan.Frontend{Address: netip.MustParseAddrPort("10.96.0.10:80"), Protocol: "TCP"})
-	if e, err := ask(t, "tcp", fmt.Sprintf("192.0.2.10:%d", own)); err == nil {
+	if e, err := ask(t, "tcp", "192.0.2.10:"+own); err == nil {
 		t.Errorf("the proxy's own port leads to %s", e)
 	}
 	// A connection that is open stays through an update.
@@ -254,23 +253,6 @@ func TestUserspace(t *testing.T) {
 	undo(t, prog)
 	if got := testutil.Listing(t, testutil.Rules...); got != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, got)
-	}
-}
-
-// However many clients there are, so many are remembered at most, and the last one is among them.
-func TestClientsAreRememberedWithinABound(t *testing.T) {
-	s := &choices{seen: map[netip.Addr]remembered{}}
-	at := netip.MustParseAddr("10.0.0.1")
-	for range 20 {
-		s.remember(at, remembered{}, 10)
-		s.remember(at, remembered{}, 10) // again
-		if _, ok := s.seen[at]; !ok || len(s.seen) > 10 {
-			t.Fatalf("%d are remembered, %s among them: %t", len(s.seen), at, ok)
-		}
-		at = at.Next()
-	}
-	if len(s.seen) != 10 {
-		t.Errorf("%d are remembered", len(s.seen))
 	}
 }
 

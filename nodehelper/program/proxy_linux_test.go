@@ -347,23 +347,6 @@ func readLine(from string, within time.Duration) (string, error) {
 	return bufio.NewReader(c).ReadString('\n')
 }
 
-// A connection that has gone on to its next endpoint once kept those behind it from being given up.
-func TestEndpointsAreGivenUpInOrder(t *testing.T) {
-	now := time.Now()
-	first, second := &pair{}, &pair{}
-	refused := &end{pair: first, until: now.Add(time.Second)}
-	first.up = &end{pair: first, until: now.Add(3 * time.Second)}
-	second.up = &end{pair: second, until: now.Add(2 * time.Second)}
-	w := &forwarder{dialling: []*end{refused, second.up, first.up}}
-	if due := w.due(); !due.Equal(second.up.until) {
-		t.Errorf("due after %s, not 2s", due.Sub(now))
-	}
-	second.connected, first.closed = true, true
-	if due := w.due(); !due.IsZero() || len(w.dialling) > 0 {
-		t.Errorf("due after %s, with %d endpoints, where none is dialled", due.Sub(now), len(w.dialling))
-	}
-}
-
 // A read stops before urgent data: what comes after it arrives all the same.
 func TestBytesAfterUrgentDataArrive(t *testing.T) {
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
@@ -437,6 +420,69 @@ func TestMultipathClients(t *testing.T) {
 	got, readErr := io.ReadAll(f)
 	if err = errors.Join(err, readErr); err != nil || string(got) != "one\n" {
 		t.Errorf("%q %v", got, err)
+	}
+	undo(t, prog)
+}
+
+// A connection on which neither side sends anything ends; one that only one side sends on stays.
+func TestIdleConnectionsEnd(t *testing.T) {
+	const idle = 500 * time.Millisecond
+	client, c := tcpPair(t)
+	up, endpoint := tcpPair(t)
+	var both sync.WaitGroup
+	both.Go(func() { forward(up, c, idle) })
+	both.Go(func() { forward(c, up, idle) })
+	for i := range 10 {
+		time.Sleep(idle / 5)
+		if _, err := endpoint.Write([]byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(client, make([]byte, 1)); err != nil {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+	}
+	both.Wait()
+	for _, side := range []net.Conn{client, endpoint} {
+		_ = side.SetDeadline(time.Now().Add(time.Minute))
+		if n, err := side.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a side of an idle connection reads %d bytes, %v", n, err)
+		}
+	}
+}
+
+func tcpPair(t *testing.T) (dialled, accepted *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = a.Close(), b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn) //nolint:forcetypeassert // of that network
+}
+
+// Beyond the largest number of connections a client gets a reset, and is served once there are fewer.
+func TestConnectionsAreLimited(t *testing.T) {
+	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
+		return
+	}
+	prog := servedBy(t, "", []string{one}, func(c *net.TCPConn) { _, _ = io.WriteString(c, "one\n") })
+	x := prog.modes[wire.Userspace].(*userspace).proxies["0123abcd"] //nolint:forcetypeassert // it is
+	x.conns.Add(tcpMost)
+	if got, err := readLine(clusterIP, time.Minute); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("one too many: %q %v", got, err)
+	}
+	x.conns.Add(-tcpMost)
+	if got, err := readLine(clusterIP, time.Minute); err != nil || got != "one\n" {
+		t.Errorf("one that there is room for: %q %v", got, err)
 	}
 	undo(t, prog)
 }

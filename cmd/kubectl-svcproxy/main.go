@@ -32,14 +32,5 @@ func run() int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	return command.Main(ctx, os.Args[1:], streams, system())
-}
-
-// system is what the plugin needs of the program that it is. Without its own path it runs, only unwatched.
-func system() command.System {
-	program, err := os.Executable()
-	if err != nil {
-		program = ""
-	}
-	return command.System{Serve: local(), Program: program}
+	return command.Main(ctx, os.Args[1:], streams, command.System{Serve: local()})
 }

@@ -7,6 +7,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,61 @@ func TestSignal(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A helper whose plugin is killed ends, whether that has said hello or not: the system closes the pipe.
+func TestTheHelperEndsWithAKilledPlugin(t *testing.T) {
+	program := build(t)
+	for name, hello := range map[string]bool{"before it said hello": false, "between two requests": true} {
+		t.Run(name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			plugin := exec.CommandContext(t.Context(), "sleep", "3600")
+			plugin.Stdout = w
+			if err := plugin.Start(); err != nil {
+				t.Fatal(err)
+			}
+			helper := exec.CommandContext(t.Context(), program, "serve", "--hello=1h", "--deadline=1h")
+			helper.Stdin = r
+			stdout, err := helper.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := helper.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if hello {
+				if _, err := wire.NewClient(stdout, w, "v1", wire.DefaultLimits); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := errors.Join(r.Close(), w.Close()); err != nil { // only these two processes have them
+				t.Error(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- helper.Wait() }()
+			select {
+			case err := <-ended:
+				t.Fatalf("it ended before its plugin: %v", err)
+			case <-time.After(200 * time.Millisecond):
+			}
+			if err := plugin.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			_ = plugin.Wait() // killed: that is the point
+			select {
+			case err := <-ended:
+				if (err == nil) != hello {
+					t.Errorf("it ended with %v", err)
+				}
+			case <-time.After(time.Minute):
+				t.Error("it stays")
+				_ = helper.Process.Kill()
+			}
+		})
 	}
 }
 

@@ -33,8 +33,6 @@ const name = "kubectl svcproxy"
 type System struct {
 	// Serve answers for --local: nodehelper.Serve; nil where this system cannot be a node.
 	Serve launch.Serve
-	// Program is the path of this program, to be run once more as the watchdog of helper pods; empty: there is none.
-	Program string
 }
 
 // Main runs the plugin and returns its exit code. Nothing is written to the streams but by way of plugin/terminal.
@@ -133,7 +131,7 @@ and 130 if interrupted. If several apply, the first of 1, 3, 4, 0 is returned.`,
 		newTraceCommand(env), newVerifyCommand(env), newModeCommand(env), newStatusCommand(env),
 		newResolveCommand(env), newDumpCommand(env),
 		newDiffCommand(env), newProgramCommand(env), newCleanupCommand(env), newExplainCommand(env), newVersionCommand(env),
-		newOptionsCommand(env.out.Style().Width), newWatchdogCommand(),
+		newOptionsCommand(env.out.Style().Width),
 	)
 	for _, c := range cmd.Commands() {
 		if c.Args == nil {

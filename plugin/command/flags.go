@@ -257,7 +257,7 @@ func (h *helperFlags) session(
 		Helper: launch.Options{
 			Namespace: h.namespace, Build: readBuildInfo().Version, Image: h.image,
 			PullPolicy: corev1.PullPolicy(h.pullPolicy), PullSecret: h.pullSecret, Profile: launch.Profile(h.profile),
-			Timeout: h.timeout, Keep: h.keep, OwnPod: h.ownPod, Watchdog: env.watchdog(),
+			Timeout: h.timeout, Keep: h.keep, OwnPod: h.ownPod,
 		},
 	}
 }

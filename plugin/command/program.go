@@ -353,7 +353,7 @@ func (c *programConfig) apply(ctx context.Context, env *environment, s *run.Sess
 	}
 	if !c.path.Attached {
 		if r.What != wire.Unchanged {
-			k.Leave(r.Expires)
+			k.Leave()
 		}
 		return c.show(env, s, k, got, next("to end it before its time",
 			slices.Concat([]string{"cleanup", "--running", "--node", node}, c.again)...))

@@ -88,8 +88,7 @@ func (l *Launcher) newHelper(node string, pod *corev1.Pod, c *conn, remove func(
 	}
 	return &Helper{
 		node: node, build: l.o.Build, conn: c, say: l.o.Say, remove: remove,
-		why:  func(err error) error { return l.why(pod, err) },
-		hold: l.guard.hold,
+		why: func(err error) error { return l.why(pod, err) },
 		forget: func(s *Helper) {
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -26,19 +25,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
-
-// TestMain lets the test binary be the process of the watchdog.
-func TestMain(m *testing.M) {
-	if os.Getenv(watchdogVariable) != "" {
-		if err := Watchdog(context.Background(), os.Stdin); err != nil {
-			panic(err)
-		}
-		return
-	}
-	m.Run()
-}
-
-const watchdogVariable = "SVCPROXY_TEST_WATCHDOG"
 
 // fakeCluster is a cluster whose kubelet does as a test says.
 type fakeCluster struct {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,8 +26,7 @@ type Helper struct {
 	say    func(node, what string)
 	why    func(error) error // adds what the cluster knows of a helper's end; may be nil
 	remove func(ctx context.Context) error
-	forget func(*Helper)         // may be nil
-	hold   func(until time.Time) // notes that the helper is left alone; may be nil
+	forget func(*Helper) // may be nil
 
 	once sync.Once
 	err  error
@@ -227,14 +225,11 @@ func (h *Helper) change(ctx context.Context, what, method string, params, out an
 	return errors.Join(err, json.Unmarshal(data, out))
 }
 
-// Leave closes the connection and lets the helper run until its programmed paths expire, the last one at until; the
-// watchdog removes its pod then. It is called instead of Close.
-func (h *Helper) Leave(until time.Time) {
+// Leave closes the connection and lets the helper run until its programmed paths expire; the next run removes its pod
+// then. It is called instead of Close.
+func (h *Helper) Leave() {
 	h.once.Do(func() {
 		h.conn.close()
-		if h.hold != nil {
-			h.hold(until)
-		}
 		if h.forget != nil {
 			h.forget(h)
 		}

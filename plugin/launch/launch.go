@@ -4,8 +4,8 @@
 // DaemonSet, or in this process on the node itself. It removes everything that it creates in the cluster.
 //
 // A run has one Launcher. Open returns the Helper of a node; Helper.Close removes what Open created, and Launcher.Close
-// ends the run. If neither is called, the helper exits by itself when its standard input ends, and a second process,
-// the watchdog, removes the pods.
+// ends the run. If neither is called, as the process was killed, the helper exits by itself when its standard input
+// ends, and of its pod an object stays, which the next run removes.
 package launch
 
 import (
@@ -61,10 +61,6 @@ type Options struct {
 	// OwnPod makes an own pod also where there is a DaemonSet's.
 	OwnPod bool
 
-	// Watchdog is the command line of a process that runs Watchdog. It removes the pods when this process is killed.
-	// Empty: none.
-	Watchdog []string
-
 	// Say reports the progress of a node's helper, for a line that the next one replaces; Note reports a message that has
 	// to stay visible. Both may be nil, and may be called from several goroutines at once.
 	Say, Note func(node, what string)
@@ -78,7 +74,6 @@ type Launcher struct {
 	// account is how long to wait for the cluster's account of a helper's end.
 	account time.Duration
 
-	guard watchdog
 	sweep sync.Once
 	side  sync.WaitGroup  // goroutines that belong to no helper
 	life  context.Context //nolint:containedctx // that of every Open: it ends with Close
@@ -194,16 +189,11 @@ func (l *Launcher) open(ctx context.Context, node string) (*Helper, error) {
 	// What comes before the pod is asked for side by side, as each question costs a round trip.
 	l.o.Say(node, "checking the node")
 	var daemon *corev1.Pod
-	var nodeErr, guardErr error
+	var nodeErr error
 	var ask sync.WaitGroup
 	ask.Go(func() { nodeErr = l.checkNode(ctx, node) })
 	ask.Go(func() { daemon = l.findDaemon(ctx, node) })
-	ask.Go(func() { guardErr = l.guard.start(&l.o) })
 	ask.Wait()
-	if guardErr != nil {
-		l.o.Note(node, fmt.Sprintf("no process watches over the helper pods, as it could not be started (%v): "+
-			"should this one be killed, remove them with kubectl svcproxy cleanup", guardErr))
-	}
 	if nodeErr != nil {
 		return nil, nodeErr
 	}
@@ -240,7 +230,7 @@ func (l *Launcher) Check(ctx context.Context, node string) error {
 }
 
 // closeTimeout bounds how long the end of a run waits for what goes on beside it. An API server that does not answer
-// must not hold up a person who has interrupted the run; the watchdog stays behind for it.
+// must not hold up a person who has interrupted the run; the next run removes what is left.
 const closeTimeout = 2 * time.Second
 
 // Close ends the run: nodes that are being opened are given up, helpers that are still open are closed.
@@ -267,9 +257,7 @@ func (l *Launcher) Close() {
 	select {
 	case <-idle:
 	case <-time.After(closeTimeout):
-		l.guard.keepOn()
 	}
-	l.guard.stop()
 }
 
 func (l *Launcher) openHelpers() []*Helper {

@@ -72,9 +72,6 @@ func (l *Launcher) create(ctx context.Context, node string) (*corev1.Pod, error)
 		pod, err := l.pods.Create(requestCtx, Pod(l.o, node), metav1.CreateOptions{})
 		if err == nil && ctx.Err() != nil {
 			err = errors.Join(ctx.Err(), l.remove(requestCtx, pod, true))
-		} else if err != nil && transient(err) {
-			// The answer got lost; the pod may be there.
-			l.guard.keepOn()
 		}
 		done <- result{pod, err}
 	})

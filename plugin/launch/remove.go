@@ -27,7 +27,6 @@ func (l *Launcher) remove(ctx context.Context, pod *corev1.Pod, force bool) erro
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	if err := deletePod(ctx, l.pods, pod, force); err != nil {
-		l.guard.keepOn()
 		return fmt.Errorf("could not delete the helper pod %s/%s (%w); delete it with: %s",
 			pod.Namespace, pod.Name, Forbidden(err), command)
 	}

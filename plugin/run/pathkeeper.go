@@ -85,7 +85,7 @@ func (k *PathKeeper) Close() {
 }
 
 // Leave leaves the path on the node until it expires.
-func (k *PathKeeper) Leave(expires time.Time) { k.helper.Leave(expires) }
+func (k *PathKeeper) Leave() { k.helper.Leave() }
 
 // makePlan plans the path according to the Service and the node's configuration, and chooses mode and backend.
 func (k *PathKeeper) makePlan() error {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
@@ -59,6 +60,9 @@ func TestNothingIsLeft(t *testing.T) {
 			if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 				t.Fatal(err)
 			}
+			if tt.code == -1 {
+				helpersEnd(t)
+			}
 			// A run may have been done before the signal came.
 			if got := cmd.ProcessState.ExitCode(); got != tt.code && (tt.end == nil || got != 0) {
 				t.Errorf("exit code %d, want %d\n%s", got, tt.code, out.String())
@@ -83,7 +87,7 @@ func TestNothingIsLeft(t *testing.T) {
 	settledState(t, node).same(t, before)
 }
 
-// SIGKILL at any moment of a run: the watchdog removes what there is by then.
+// SIGKILL at any moment of a run: no helper stays, and cleanup removes the pods that have ended.
 func TestKilledAtRandomMoments(t *testing.T) {
 	for range testutil.Count(t, testutil.Kills, 5) {
 		cmd := command(t.Context(), "trace", app, "--node", nodes[0], "--image", image, "-n", namespace)
@@ -96,7 +100,33 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		}
 		_ = cmd.Wait() // killed: that is the point
 	}
+	helpersEnd(t)
 	noHelperPods(t)
+}
+
+// helpersEnd waits until the helpers of plugins that were killed have ended by themselves, and removes their pods.
+func helpersEnd(t *testing.T) {
+	t.Helper()
+	wait(t, "no helper runs", func() (bool, error) {
+		list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{
+			LabelSelector: "app.kubernetes.io/managed-by=kubectl-svcproxy",
+		})
+		if err != nil {
+			return false, err
+		}
+		for i := range list.Items {
+			p := &list.Items[i]
+			if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+				return false, fmt.Errorf("%s/%s is %s", p.Namespace, p.Name, p.Status.Phase)
+			}
+		}
+		return true, nil
+	})
+	wait(t, "cleanup removes what has ended", func() (bool, error) {
+		r := svcproxy(t, "cleanup")
+		names, err := helperPods(t.Context())
+		return r.code == 0 && len(names) == 0, errors.Join(err, fmt.Errorf("%v is left: %s", names, r))
+	})
 }
 
 // Runs on one node at the same time do not disturb one another.

@@ -208,16 +208,10 @@ func (Options) health(ctx context.Context, p wire.HealthParams, a *wire.Answer) 
 
 // collect reads the node.
 func (o Options) collect(ctx context.Context, p wire.CollectParams, a *wire.Answer) error {
-	if len(p.Services) > maxServices {
-		return bounds.Errorf("the rules of %d Services: at most %d were expected", len(p.Services), maxServices)
-	}
-	return o.read(ctx, collect.Options{Root: o.Root, Files: p.Files, Services: p.Services}, func(f collect.File) error {
+	return o.read(ctx, collect.Options{Root: o.Root, Files: p.Files}, func(f collect.File) error {
 		return a.File(wire.File{Name: f.Name, Data: f.Data, Unread: f.Unread})
 	})
 }
-
-// maxServices is how many Services a part of a node may be read for: each name of a chain is compared with all.
-const maxServices = 100
 
 // read reads the node.
 func (o Options) read(ctx context.Context, what collect.Options, emit func(collect.File) error) error {

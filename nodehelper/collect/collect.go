@@ -10,8 +10,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Options are what to read, and from where.
@@ -23,9 +21,6 @@ type Options struct {
 	// have the same content, both are read for nil, as for a snapshot that people read; if both are named, the second one
 	// only if the first cannot be read.
 	Files []string
-	// Services are those whose rules are read of kube-proxy's tables of nftables mode in nft-ruleset.nl, which says what
-	// was left out; nil: the rules of all are. The other files are read whole.
-	Services []types.NamespacedName
 	// Memory is what earlier readings of the same network namespace have left; nil: nothing.
 	Memory *Memory
 }

@@ -49,7 +49,7 @@ func TestMemory(t *testing.T) {
 			nft(step.change)
 		}
 		before := m.sets
-		with, err := ruleset(dial(t), nil, nil, m)
+		with, err := ruleset(dial(t), nil, m)
 		if err != nil {
 			t.Fatal(err)
 		}

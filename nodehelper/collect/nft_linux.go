@@ -48,7 +48,7 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 			return nil, err
 		}
 		var out []byte
-		if out, err = ruleset(conn, managed, r.otherServices(), r.Memory); err == nil {
+		if out, err = ruleset(conn, managed, r.Memory); err == nil {
 			return out, nil
 		}
 		if !errors.Is(err, errChanged) {
@@ -59,10 +59,9 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 }
 
 // ruleset returns the content of the file [snapshot.NFTDumpFile]: its header, and the kernel's answers. The error is
-// errChanged if the rules changed while they were read. without names what is left out, see [nftnetlink.Outline].
+// errChanged if the rules changed while they were read.
 func ruleset(
-	conn *netlink.Conn, managed func(family, table string) bool,
-	without func(family, table, name string) bool, m *Memory,
+	conn *netlink.Conn, managed func(family, table string) bool, m *Memory,
 ) ([]byte, error) {
 	before, err := conn.Generation()
 	if err != nil {
@@ -76,7 +75,7 @@ func ruleset(
 	if err != nil {
 		return nil, err
 	}
-	tables, left, err := nftnetlink.Outline(answers, binary.NativeEndian, managed, without)
+	tables, left, err := nftnetlink.Outline(answers, binary.NativeEndian, managed)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +89,6 @@ func ruleset(
 			continue
 		}
 		header.Left = append(header.Left, t.TableName)
-	}
-	if header.Parts, answers, err = rulesInPart(tables, answers); err != nil {
-		return nil, err
 	}
 	line, err := header.Encode()
 	if err != nil {
@@ -130,7 +126,8 @@ func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err
 	for i := range tables {
 		for _, c := range tables[i].Chains {
 			if !kubeproxy.OfKubernetes(c) {
-				queries = append(queries, rulesOf(&tables[i], c))
+				queries = append(queries, query{Request: request(unix.NFT_MSG_GETRULE, tables[i].Number,
+					netlink.String(unix.NFTA_RULE_TABLE, tables[i].Name), netlink.String(unix.NFTA_RULE_CHAIN, c))})
 			}
 		}
 	}
@@ -187,16 +184,13 @@ type query struct {
 	answer *[]byte
 }
 
-// queriesFor returns the queries for all rules and elements of tables, those of one kind together. Rules of tables of
-// which something is left out are not among them: [rulesInPart] has requested these.
+// queriesFor returns the queries for all rules and elements of tables, those of one kind together.
 func queriesFor(tables []nftnetlink.OutlineTable) (out []query, err error) {
 	var elements elementQueries
 	for _, t := range tables {
-		if !t.InPart {
-			out = append(out, query{
-				Request: request(unix.NFT_MSG_GETRULE, t.Number, netlink.String(unix.NFTA_RULE_TABLE, t.Name)),
-			})
-		}
+		out = append(out, query{
+			Request: request(unix.NFT_MSG_GETRULE, t.Number, netlink.String(unix.NFTA_RULE_TABLE, t.Name)),
+		})
 		for _, set := range t.Sets {
 			q, err := elements.query(t.Number, t.Name, set)
 			if err != nil {

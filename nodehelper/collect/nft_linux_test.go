@@ -229,7 +229,7 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 
 func askKernel(t *testing.T, managed func(family, table string) bool) []byte {
 	t.Helper()
-	data, err := ruleset(dial(t), managed, nil, nil)
+	data, err := ruleset(dial(t), managed, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestElementsByTheirKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, _, err := nftnetlink.Outline(answers, binary.NativeEndian, nil, nil)
+	tables, _, err := nftnetlink.Outline(answers, binary.NativeEndian, nil)
 	if err != nil || len(tables) != 1 {
 		t.Fatal(tables, err)
 	}

@@ -24,8 +24,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
 	"github.com/svcproxy/kubectl-svcproxy/internal/safetext"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -70,9 +68,6 @@ type CollectParams struct {
 	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another
 	// file.
 	Files []string `json:"files,omitempty"`
-	// Services, if there are any, are those whose rules count: what kube-proxy has made for others alone may be left out,
-	// and the files say what was (collect.Options).
-	Services []types.NamespacedName `json:"services,omitempty"`
 }
 
 // PodParams say which pod's network namespace to read: all files of snapshot.PodFiles that there are.

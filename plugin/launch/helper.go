@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -44,24 +42,10 @@ func (h *Helper) Build() string { return h.conn.client.Peer.Build }
 func (h *Helper) Collect(
 	ctx context.Context, files []string, large func(context.Context) error,
 ) (data map[string]snapshot.Packed, unread map[string]string, err error) {
-	return h.collect(ctx, wire.CollectParams{Files: files}, large)
-}
-
-// CollectPart is Collect of the files that a judgement of some Services needs, without what belongs to other Services
-// alone.
-func (h *Helper) CollectPart(
-	ctx context.Context, services []types.NamespacedName, large func(context.Context) error,
-) (data map[string]snapshot.Packed, unread map[string]string, err error) {
-	return h.collect(ctx, wire.CollectParams{Files: snapshot.NodeFiles, Services: services}, large)
-}
-
-func (h *Helper) collect(
-	ctx context.Context, params wire.CollectParams, large func(context.Context) error,
-) (data map[string]snapshot.Packed, unread map[string]string, err error) {
 	ctx, cancel := h.conn.deadline(ctx, bounds.Call)
 	defer cancel()
 	sink, data, unread := filesOf(ctx, large)
-	if err = h.call(ctx, "collecting", wire.MethodCollect, params, sink); err != nil {
+	if err = h.call(ctx, "collecting", wire.MethodCollect, wire.CollectParams{Files: files}, sink); err != nil {
 		return nil, nil, fmt.Errorf("cannot read node %s: %w", h.node, err)
 	}
 	return data, unread, nil

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -65,22 +63,15 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request, sai
 		}
 		before, earlier = first.by, first.NodeReport
 	}
-	part := c.partOf(&request)
 	for read := 1; ; read++ {
 		if read > 1 {
 			c.Progress.Node(node, fmt.Sprintf("reading again (%d of %d)", read, c.reads))
 		}
-		l, err := c.look(ctx, node, part, earlier, request)
+		l, err := c.look(ctx, node, earlier, request)
 		if err != nil {
 			return notInspected(node, err)
 		}
 		got := l.NodeReport
-		if part != nil && got.Whole != "" {
-			klog.V(2).InfoS("The node is read whole", "node", node, "why", got.Whole)
-			part, read = nil, 0
-			continue
-		}
-		part = nil // what is wrong is confirmed by the whole
 		if c.read != nil {
 			c.read(l.files, l.by)
 		}
@@ -110,12 +101,12 @@ func (c *confirmer) judge(ctx context.Context, node string, request Request, sai
 	}
 }
 
-// look reads a node, or a part of it, and the objects after that, and judges it. earlier is what was wrong before; nil:
-// this is the first look.
+// look reads a node, and the objects after that, and judges it. earlier is what was wrong before; nil: this is the
+// first look.
 func (c *confirmer) look(
-	ctx context.Context, node string, part []types.NamespacedName, earlier *report.NodeReport, request Request,
+	ctx context.Context, node string, earlier *report.NodeReport, request Request,
 ) (*sighting, error) {
-	files, err := c.readNode(ctx, node, part)
+	files, err := c.nodes.Read(ctx, node, snapshot.NodeFiles)
 	if err != nil {
 		return nil, err
 	}
@@ -133,27 +124,6 @@ func (c *confirmer) look(
 	c.Progress.Node(node, "analysing")
 	got, err := c.inMemory(ctx, files, objects, request)
 	return &sighting{&got, objects, files}, err
-}
-
-// fewServices is how many Services a part of a node is read for at most.
-const fewServices = 16
-
-// partOf returns the Services that a part of a node is read for at first; nil where the whole is read.
-func (c *confirmer) partOf(r *Request) []types.NamespacedName {
-	if c.part == nil || c.read != nil || r.Backwards || r.NodeAlone || len(r.Services) > fewServices {
-		return nil
-	}
-	return r.Services
-}
-
-// readNode reads a node, or what a judgement of some Services needs of it.
-func (c *confirmer) readNode(
-	ctx context.Context, node string, part []types.NamespacedName,
-) (*snapshot.Node, error) {
-	if part != nil {
-		return c.part(ctx, node, part)
-	}
-	return c.nodes.Read(ctx, node, snapshot.NodeFiles)
 }
 
 // withPods returns objects with the pods of nodes as they are now, for a further reading: EndpointSlices are listed

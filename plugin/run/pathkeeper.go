@@ -226,7 +226,7 @@ func (k *PathKeeper) Verify(ctx context.Context) (*report.Report, error) {
 	}
 	reader := helperReader{k.session.nodes, k.helper}
 	s := *k.session
-	s.nodes, s.part, s.probe = reader, nil, reader.probe
+	s.nodes, s.probe = reader, reader.probe
 	reports, err := s.Judge(ctx, Task{
 		Nodes: []string{k.config.Node}, Probes: probes, Request: func(string) Request { return request },
 	})

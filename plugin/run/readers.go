@@ -14,7 +14,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/maruel/natural"
 
@@ -89,17 +88,6 @@ func (r *podReader) Read(ctx context.Context, node string, want []string) (*snap
 		return nil, err
 	}
 	return collect(ctx, h, want, func(ctx context.Context) error { return r.large.take(ctx, node) })
-}
-
-// part reads of a node what a judgement of some Services needs.
-func (r *podReader) part(
-	ctx context.Context, node string, services []types.NamespacedName,
-) (*snapshot.Node, error) {
-	h, err := r.helper(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	return filesOf(h)(h.CollectPart(ctx, services, func(ctx context.Context) error { return r.large.take(ctx, node) }))
 }
 
 // probe has the node's helper make connections.
@@ -248,21 +236,6 @@ func (r *localReader) Read(ctx context.Context, node string, want []string) (*sn
 		return nil, err
 	}
 	files, err := collect(ctx, h, want, nil)
-	if e := h.Close(); err == nil {
-		err = e
-	}
-	return files, err
-}
-
-// part reads of this machine what a judgement of some Services needs.
-func (r *localReader) part(
-	ctx context.Context, node string, services []types.NamespacedName,
-) (*snapshot.Node, error) {
-	h, err := r.helper(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	files, err := filesOf(h)(h.CollectPart(ctx, services, nil))
 	if e := h.Close(); err == nil {
 		err = e
 	}

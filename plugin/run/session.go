@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -59,8 +58,6 @@ type Session struct {
 	nodes  NodeReader
 	// probe makes connections from a node; nil where nothing can.
 	probe func(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error)
-	// part reads of a node what a judgement of some Services needs; nil where the whole is read.
-	part func(ctx context.Context, node string, services []types.NamespacedName) (*snapshot.Node, error)
 	// helper returns a node's helper, which the caller closes; nil where there are none.
 	helper func(ctx context.Context, node string) (*launch.Helper, error)
 	// there has a node's helper judge it; nil where none can.
@@ -103,7 +100,7 @@ func Open(c Config) (*Session, error) {
 	o.Note = func(node, what string) { s.Progress.Note("%s: %s", node, what) }
 	if c.Nodes.Local {
 		r := &localReader{options: *o, serve: c.Serve}
-		s.nodes, s.part, s.probe, s.helper = r, r.part, r.probe, r.helper
+		s.nodes, s.probe, s.helper = r, r.probe, r.helper
 		return s, nil
 	}
 	l, err := launch.New(*o)
@@ -111,7 +108,7 @@ func Open(c Config) (*Session, error) {
 		return nil, Usagef("%w", err)
 	}
 	r := &podReader{launcher: l, large: large{slots: newSlots()}, system: s.systemOf, note: s.Progress.Note}
-	s.nodes, s.part, s.probe, s.helper, s.there = r, r.part, r.probe, r.helper, r.judge
+	s.nodes, s.probe, s.helper, s.there = r, r.probe, r.helper, r.judge
 	s.pod = func(node string) *corev1.Pod { return launch.Pod(*o, node) }
 	return s, nil
 }

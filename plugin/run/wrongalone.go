@@ -13,9 +13,12 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// wrongAlone reads of a node what decides the Services that are wrong by what its helper has seen, and judges these
-// alone. Where that confirms the sighting, it returns the helper's report with the paths of these Services as they are
-// judged here; else nil: the node has to be judged whole.
+// fewServices is how many Services are judged alone at most.
+const fewServices = 16
+
+// wrongAlone reads a node, and judges alone the Services that are wrong by what its helper has seen. Where that
+// confirms the sighting, it returns the helper's report with the paths of these Services as they are judged here; else
+// nil: all of the node has to be judged.
 func (c *confirmer) wrongAlone(
 	ctx context.Context, node string, request Request, first *sighting,
 ) *report.NodeReport {
@@ -44,13 +47,13 @@ func (c *confirmer) wrongAlone(
 		return nil
 	}
 	request.Services, request.Backwards = services, false
-	got, err := c.look(ctx, node, c.partOf(&request), first.NodeReport, request)
+	got, err := c.look(ctx, node, first.NodeReport, request)
 	if err != nil {
 		klog.V(2).InfoS("The Services that are wrong were not judged alone", "node", node, "err", err)
 		return nil // judging it whole will tell why
 	}
 	switch {
-	case got.Whole != "" || got.Error != "" || judge.AsksOthers(got.NodeReport):
+	case got.Error != "" || judge.AsksOthers(got.NodeReport):
 		return nil
 	case len(changes(first.by, got.by, services)) > 0 || !judge.Alike(&wrong, got.NodeReport):
 		return nil

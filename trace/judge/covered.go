@@ -32,9 +32,6 @@ var parts = []part{
 // leave open what each of them has.
 func (n *node) covered() *report.Coverage {
 	out := &report.Coverage{Judged: []string{"rules"}}
-	if n.InPart() {
-		out.Judged[0] = "rules for the Service"
-	}
 	for i := range parts {
 		p := &parts[i]
 		gap := report.Gap{Part: p.name}

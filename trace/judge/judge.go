@@ -6,7 +6,6 @@
 package judge
 
 import (
-	"cmp"
 	"errors"
 	"net/netip"
 	"runtime"
@@ -73,11 +72,6 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	n.peers.read = req.Others
 	n.peers.held.asked = len(req.Services) > 0
 	out := report.NodeReport{Node: n.Name, Verdict: report.Unknown}
-	if n.whole != "" || err != nil && s.InPart() {
-		out.Whole = cmp.Or(n.whole, "nothing can be claimed of the part that was read")
-		out.Error = "only a part of its rules was read: " + out.Whole
-		return out
-	}
 	if err != nil {
 		return n.withheld(err)
 	}
@@ -140,7 +134,6 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 	}
 	out.Verdict = report.WithFindings(out.Verdict, out.Findings)
 	out.Asks = n.peers.wanted
-	out.Whole = n.partSuffices(paths, &out)
 	return out
 }
 

@@ -46,7 +46,6 @@ type node struct {
 	peers    *peers
 	done     <-chan struct{}             // Request.Done
 	unread   map[netfilter.Family]string // why a family cannot be judged
-	whole    string                      // why the node has to be read whole; "" where it was, or need not be
 }
 
 // newNode prepares the judgement of a node. The error says in one sentence why nothing can be claimed of it; the node
@@ -90,7 +89,6 @@ func (n *node) prepare() error {
 		return errStopped
 	}
 	n.listValues()
-	n.wholeForLayout()
 	return nil
 }
 

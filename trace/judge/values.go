@@ -115,7 +115,6 @@ func (n *node) settle() {
 	var facts map[kubeproxy.Setting]infer.Fact
 	told := func(s kubeproxy.Setting) bool { return n.values.sources[s].running() }
 	if settings := kubeproxy.Settings(n.config.Mode); slices.ContainsFunc(settings, not(told)) {
-		n.needsWhole("kube-proxy's configuration has to be read from all of its rules")
 		facts = infer.Configuration(n.evidence())
 	}
 	for _, s := range kubeproxy.Settings(n.config.Mode) {

@@ -49,7 +49,6 @@ func (n *node) settleVersion() {
 		}
 		return
 	}
-	n.needsWhole("kube-proxy's version has to be read from the rules of all Services")
 	left := n.contest(profiles)
 	take(&n.config, setting, &left[0].Config)
 	if len(left) > 1 {

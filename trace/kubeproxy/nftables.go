@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -100,26 +99,4 @@ func nftName(name string) string {
 		name = name[:nftNameLength-3] + "..."
 	}
 	return name
-}
-
-// nftOfPort begin the names of what nftables mode makes for one Service port, or for an endpoint of one.
-var nftOfPort = []string{
-	NFTPrefixCluster, NFTPrefixLocal, NFTPrefixExternal, NFTPrefixFirewall, NFTPrefixEndpoint, NFTPrefixAffinity,
-}
-
-// nftSlashes is how many slashes the name of a Service port has at least: namespace/name/protocol/port.
-const nftSlashes = 3
-
-// NFTOfOthers tells whether a chain or set of nftables mode is of a Service port, and of none of some Services: its
-// name says of which.
-func NFTOfOthers(name string, services []types.NamespacedName) bool {
-	at := slices.IndexFunc(nftOfPort, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-	if at < 0 {
-		return false
-	}
-	hash, of, ok := strings.Cut(name[len(nftOfPort[at]):], "-")
-	return ok && len(hash) == nftHashLength && strings.Count(of, "/") >= nftSlashes &&
-		!slices.ContainsFunc(services, func(s types.NamespacedName) bool {
-			return strings.HasPrefix(of, s.Namespace+"/"+s.Name+"/")
-		})
 }

@@ -302,8 +302,6 @@ func notCallable(c *Chain, depth int) string {
 		return "the chain that it leads to is not in the table"
 	case depth+1 == maxDepth:
 		return "calls are nested too deep"
-	case c.Table.InPart:
-		return c.Unread
 	}
 	return ""
 }

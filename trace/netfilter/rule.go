@@ -42,8 +42,6 @@ type Table struct {
 	// Holes says why a part of the table is not in Chains, or not known; "" where all of it was read. The walk meets
 	// rules that are opaque there; who looks for what is not in a table must ask.
 	Holes string
-	// InPart tells that the rules of some chains were left out on purpose, which the chains say (Unread).
-	InPart bool
 	// Instead are rules of a table that iptables-nft keeps as nftables has them, where its listing cannot show them. The
 	// table has no chains for them.
 	Instead []Instead
@@ -87,8 +85,7 @@ type Chain struct {
 	Name  string
 	Base  *Base // nil for a chain that is only jumped to
 	Rules []*Rule
-	// Unread says why the chain's rules could not be read; the walk takes such a base chain for opaque, and in a table
-	// with InPart such a chain that a rule jumps to. Empty: they were read.
+	// Unread says why the rules of a base chain could not be read: the walk takes it for opaque. Empty: they were read.
 	Unread string
 
 	index   *index        // made by Link

@@ -17,7 +17,6 @@ import (
 const (
 	unreadDormant = "nft does not say clearly whether the table is dormant"
 	unreadLeft    = "the rules of iptables in this table were not read: iptables-save was to show them"
-	unreadPart    = "the rules of this chain were not requested from the kernel"
 )
 
 // jumpKey is the target of a jump or goto.
@@ -112,8 +111,6 @@ func (in *scope) build(managed bool) (*netfilter.Table, error) {
 			chain.Unread = from.Alien
 		case base != nil && from.RulesNotRead && !managed:
 			chain.Unread = unreadLeft
-		case c.NotRead:
-			chain.Unread, t.InPart = unreadPart, true
 		}
 		byName[c.Name] = chain
 		t.Chains = append(t.Chains, chain)

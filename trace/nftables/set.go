@@ -213,9 +213,6 @@ func (in *scope) declare(d *syntax.Set) *set {
 	if s.size <= 0 {
 		s.size = mostElements
 	}
-	if d.NotRead {
-		s.count = -1
-	}
 	var ok bool
 	if s.fields, ok = in.typesOf(&d.Keys); !ok {
 		s.unread = "the type of the set " + d.Name + " is not known"
@@ -227,10 +224,6 @@ func (in *scope) declare(d *syntax.Set) *set {
 		}
 	}
 	s.added = stands(d.Statements)
-	if d.NotRead {
-		s.unread = "the elements of the set " + d.Name + " were not requested from the kernel"
-		return s
-	}
 	s.fill(d.Elements)
 	return s
 }

@@ -102,12 +102,6 @@ type loader struct {
 	from *snapshot.Node
 }
 
-// InPart tells whether rules of some chains, and what their sets hold, were left out on purpose, as belonging to
-// Services that nobody asked about: the chains say so (Unread).
-func (s *State) InPart() bool {
-	return slices.ContainsFunc(s.Rules.Tables, func(t *netfilter.Table) bool { return t.InPart })
-}
-
 // Has tells whether a file was collected.
 func (s *State) Has(file string) bool { return s.files[file] }
 

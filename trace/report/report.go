@@ -98,9 +98,6 @@ type NodeReport struct {
 	Coverage *Coverage `json:"coverage,omitempty"`
 	// Asks are Nodes that were not read, and of which the addresses of their interfaces would decide over paths.
 	Asks []string `json:"asks,omitempty"`
-	// Whole says why the node has to be read whole, where the rules of some chains were left out (nodestate.State.InPart)
-	// and decide something: the report is then none. It is for whoever reads nodes, and never shown.
-	Whole string `json:"-"`
 }
 
 // Coverage is how far the verdicts of a node's paths go. What is beyond the node is never judged: the network between

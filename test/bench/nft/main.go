@@ -5,8 +5,7 @@
 // Command nft measures how long it takes to have the model of a node's nftables: over netlink, as the helper and the
 // plugin do, and by nft, whose listing still has to be read. It loads the rules of 5,000 Services with 4 endpoints each
 // into a network namespace of its own, which goes with the process, and times whole processes in turn: nft -j list
-// ruleset, and this program, which asks the kernel and makes the model; and the same of the part that a trace of one
-// Service reads.
+// ruleset, and this program, which asks the kernel and makes the model.
 //
 // It judges nothing: it prints times and the ratio, and fails only when it could not measure, or the two models differ
 // in size.
@@ -25,11 +24,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/collect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -40,7 +36,6 @@ import (
 type options struct {
 	services, endpoints, runs int
 	read, old                 bool
-	service                   string
 	limit                     time.Duration
 }
 
@@ -51,7 +46,6 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 7, "how often each is timed")
 	flag.BoolVar(&o.old, "old", false, "rules as kube-proxy 1.33 has them, not 1.37")
 	flag.BoolVar(&o.read, "read", false, "ask the kernel, make the model, and end: what is timed")
-	flag.StringVar(&o.service, "service", "", "with -read: namespace/name of the Service whose part is read; empty: all")
 	flag.DurationVar(&o.limit, "limit", 2*time.Minute, "longest time that one command may take")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -65,7 +59,7 @@ func main() {
 func run(ctx context.Context, o options, out io.Writer) error {
 	if o.read {
 		debug.SetGCPercent(400) // as the helper's main does
-		tables, times, err := overNetlink(ctx, o.service)
+		tables, times, err := overNetlink(ctx)
 		if err != nil {
 			return err
 		}
@@ -113,8 +107,8 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var byNFT, netlink, part timings
-	var listing, said, saidOfPart []byte
+	var byNFT, netlink timings
+	var listing, said []byte
 	for range o.runs {
 		var took timing
 		if took, listing, err = timed(ctx, nil, "nft", "-j", "list", "ruleset"); err != nil {
@@ -125,10 +119,6 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 			return err
 		}
 		netlink = append(netlink, took)
-		if took, saidOfPart, err = timed(ctx, nil, self, "-read", "-service", serviceName(o.services/2)); err != nil {
-			return err
-		}
-		part = append(part, took)
 	}
 	start := time.Now()
 	tables, err := nftables.Parse(listing, nil)
@@ -139,16 +129,12 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 	fmt.Fprintf(out, "  %-40s %8s %8s %8s %8s\n", "", "min", "median", "CPU", "kernel")
 	fmt.Fprintf(out, "  %-40s %s   %d MB\n", "nft -j list ruleset", byNFT, len(listing)>>20)
 	fmt.Fprintf(out, "  %-40s %s   %s", "netlink and the model of it, a process", netlink, said)
-	fmt.Fprintf(out, "  %-40s %s   %s", "the part of one Service, a process", part, saidOfPart)
 	fmt.Fprintf(out, "  the model of what nft prints: another %.3fs, %d rules\n", parsed.Seconds(), rulesIn(tables))
 	fmt.Fprintf(out, "  netlink with its model / nft alone: %.2f (median), %.2f (min)\n",
 		median(netlink.wall()).Seconds()/median(byNFT.wall()).Seconds(),
 		netlink.wall()[0].Seconds()/byNFT.wall()[0].Seconds())
 	fmt.Fprintf(out, "  the same of the processors' time, in the process and in the kernel: %.2f (median)\n",
 		median(netlink.cpu()).Seconds()/median(byNFT.cpu()).Seconds())
-	fmt.Fprintf(out, "  one Service's part / the whole: %.2f (median), of the processors' time %.2f (median)\n",
-		median(part.wall()).Seconds()/median(netlink.wall()).Seconds(),
-		median(part.cpu()).Seconds()/median(netlink.cpu()).Seconds())
 	if want := fmt.Sprintf("%d rules;", rulesIn(tables)); !bytes.HasPrefix(said, []byte(want)) {
 		return fmt.Errorf("the two models differ: %s, and %s", want, said)
 	}
@@ -156,15 +142,10 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 }
 
 // overNetlink reads this network namespace, as the helper does, and makes the model, as the plugin does. times are what
-// each took. With the name of a Service it is the part that a trace of that reads.
-func overNetlink(
-	ctx context.Context, service string,
-) (tables []*netfilter.Table, times [2]time.Duration, err error) {
+// each took.
+func overNetlink(ctx context.Context) (tables []*netfilter.Table, times [2]time.Duration, err error) {
 	start := time.Now()
 	options := collect.Options{Files: []string{snapshot.NFTDumpFile}}
-	if namespace, name, ok := strings.Cut(service, "/"); ok {
-		options.Services = []types.NamespacedName{{Namespace: namespace, Name: name}}
-	}
 	var file collect.File
 	err = collect.Collect(ctx, options, func(f collect.File) error {
 		file = f

@@ -26,17 +26,6 @@ type Header struct {
 	Interfaces map[int]string `json:"interfaces,omitempty"`
 	// Left are the tables of which neither rules nor elements were requested: iptables-save shows them.
 	Left []syntax.TableName `json:"left,omitempty"`
-	// Parts are the tables of which the rules of some chains, or the elements of some sets, were not requested.
-	Parts []Part `json:"parts,omitempty"`
-}
-
-// Part is what was requested of a table: chains whose rules, and sets, also those without a name of their own, whose
-// elements are in the dump. Of every other chain and set of the table it is not known what is in it.
-type Part struct {
-	syntax.TableName
-
-	Chains []string `json:"chains,omitempty"`
-	Sets   []string `json:"sets,omitempty"`
 }
 
 // dumpVersion is that of the dumps that this package reads.
@@ -87,9 +76,6 @@ type OutlineTable struct {
 	// Handle is the kernel's number of the table, and no other one's ever; 0: it does not tell.
 	Handle uint64
 	Sets   []OutlineSet
-	// InPart tells that something is left out: Chains are those whose rules are requested, and Sets has, of those
-	// without a name of their own, all: which of them the rules need these tell, see [Lookups]. Else Chains are all.
-	InPart bool
 	Chains []string
 }
 
@@ -103,8 +89,6 @@ type OutlineSet struct {
 	// Handle is the kernel's number of a counted set in its table, and no other one's ever ([OutlineTable.Handle]); 0:
 	// its elements may come to read differently, as they name chains, or the kernel does not tell.
 	Handle uint64
-	// Anonymous tells that it has no name of its own.
-	Anonymous bool
 }
 
 // typeNumber is the type of numbers without one of their own, as those that are drawn (enum datatypes in
@@ -118,7 +102,7 @@ const typeVerdict = 0xffffff00
 func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 	const whole = setAnonymous | setConstant
 	const numberBytes = 4
-	s := OutlineSet{Name: a.text(setName), Anonymous: a.num(setFlags)&setAnonymous != 0}
+	s := OutlineSet{Name: a.text(setName)}
 	if a.num(setFlags)&(whole|setInterval) != whole || a.num(setKeyType) != typeNumber ||
 		a.num(setKeyLen) != numberBytes {
 		return s
@@ -136,11 +120,9 @@ func outlineSet(a *attrs, order binary.ByteOrder) OutlineSet {
 // Outline reads the answers to requests for all tables, chains and sets. ask are the tables whose rules and elements
 // belong into the dump, left those whose do not: managed tells of them that iptables-save shows them, and they have no
 // base chain that it does not show (see [syntax.Chain.IsIPTables]), and no set, with which rules come that it prints as
-// others. Without a set such rules come, too: see [Apart]. Tables of families that are not read are in neither. without
-// names the chains and sets of a table that are to be left out; nil: none are. A base chain never is.
+// others. Without a set such rules come, too: see [Apart]. Tables of families that are not read are in neither.
 func Outline(
 	answers []byte, order binary.ByteOrder, managed func(family, table string) bool,
-	without func(family, table, name string) bool,
 ) (ask, left []OutlineTable, err error) {
 	foreign := map[syntax.TableName]bool{}
 	at := map[syntax.TableName]int{}
@@ -171,11 +153,7 @@ func Outline(
 				foreign[table] = true
 			}
 			if i, ok := at[table]; ok {
-				if c.Hook == "" && without != nil && without(table.Family, table.Name, c.Name) {
-					all[i].InPart = true
-				} else {
-					all[i].Chains = append(all[i].Chains, c.Name)
-				}
+				all[i].Chains = append(all[i].Chains, c.Name)
 			}
 		case msgNewSet:
 			var a attrs
@@ -188,10 +166,6 @@ func Outline(
 				return nil
 			}
 			foreign[table] = true
-			if without != nil && without(table.Family, table.Name, a.text(setName)) {
-				all[i].InPart = true
-				return nil
-			}
 			all[i].Sets = append(all[i].Sets, outlineSet(&a, order))
 		}
 		return nil
@@ -235,46 +209,6 @@ func Apart(rules []byte, order binary.ByteOrder, f func(family, table string)) e
 		}
 		return nil
 	})
-}
-
-// Lookups calls f with the name of each set that rules look something up in, as often as they do. The rules are the
-// kernel's answers to requests for them.
-func Lookups(rules []byte, order binary.ByteOrder, f func(family, table, set string)) error {
-	sets := map[string]int{"lookup": lookupSet, "objref": objectSet, "dynset": updatedSet}
-	return expressions(rules, order, func(m message, rule, outer *attrs) error {
-		set, ok := sets[outer.text(exprName)]
-		if !ok {
-			return nil
-		}
-		var inner attrs
-		if err := parseAttrs(outer[exprData], order, &inner); err != nil {
-			return err
-		}
-		if inner[set] != nil {
-			f(familyNumbers[m.family], rule.text(ruleTable), inner.text(set))
-		}
-		return nil
-	})
-}
-
-// DropSets takes sets without a name of their own out of the answers to a request for all, which it changes: those that
-// drop tells of.
-func DropSets(answers []byte, order binary.ByteOrder, drop func(family, table, set string) bool) ([]byte, error) {
-	kept := answers[:0] // never ahead of what is read
-	err := messages(answers, order, func(m message) error {
-		if m.kind == msgNewSet {
-			var a attrs
-			if err := parseAttrs(m.attrs, order, &a); err != nil {
-				return err
-			}
-			if a.num(setFlags)&setAnonymous != 0 && drop(familyNumbers[m.family], a.text(setTable), a.text(setName)) {
-				return nil
-			}
-		}
-		kept = append(kept, m.whole...)
-		return nil
-	})
-	return kept, err
 }
 
 // expressions calls f with each expression of rules.

@@ -17,7 +17,7 @@ func TestOutline(t *testing.T) {
 		t.Fatal(err)
 	}
 	managed := func(family, table string) bool { return family != "inet" && table == "nat" }
-	ask, left, err := Outline(answers, binary.LittleEndian, managed, nil)
+	ask, left, err := Outline(answers, binary.LittleEndian, managed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestOutline(t *testing.T) {
 	for _, x := range ask {
 		names = append(names, fmt.Sprint(x.Family, " ", x.Name, " ", x.Number, " ", x.Sets))
 	}
-	want := []string{"ip6 asleep 10 []", "ip filter 2 []", "inet extra 1 [{tomark 0 0 false}]"}
+	want := []string{"ip6 asleep 10 []", "ip filter 2 []", "inet extra 1 [{tomark 0 0}]"}
 	if !reflect.DeepEqual(names, want) {
 		t.Errorf("ask %q, want %q", names, want)
 	}

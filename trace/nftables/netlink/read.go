@@ -80,35 +80,7 @@ func Read(data []byte) (*syntax.Ruleset, error) {
 	for _, t := range rs.Tables {
 		t.RulesNotRead = slices.Contains(h.Left, t.TableName)
 	}
-	for i := range h.Parts {
-		d.inPart(rs, &h.Parts[i])
-	}
 	return rs, nil
-}
-
-// inPart marks what was not requested of a table.
-func (d *dump) inPart(rs *syntax.Ruleset, p *Part) {
-	at := slices.IndexFunc(rs.Tables, func(t *syntax.Table) bool { return t.TableName == p.TableName })
-	if at < 0 {
-		return
-	}
-	chains, sets := setOf(p.Chains), setOf(p.Sets)
-	for _, c := range rs.Tables[at].Chains {
-		c.NotRead = !chains[c.Name]
-	}
-	for name, s := range d.sets[p.TableName] {
-		if s.notRead = !sets[name]; s.declared != nil {
-			s.declared.NotRead = s.notRead
-		}
-	}
-}
-
-func setOf(names []string) map[string]bool {
-	out := make(map[string]bool, len(names))
-	for _, n := range names {
-		out[n] = true
-	}
-	return out
 }
 
 // fullRule reads a rule of which the message was found.

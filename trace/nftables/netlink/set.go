@@ -69,7 +69,6 @@ type dumpSet struct {
 	count                int      // how many they are
 	elements             []dumpElement
 	declared             *syntax.Set // nil: it has no name of its own
-	notRead              bool        // its elements were not requested
 }
 
 // dumpElement is an element: the attributes that count.

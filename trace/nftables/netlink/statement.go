@@ -95,10 +95,6 @@ func lookUp(m *machine, a *attrs) error {
 	if err != nil {
 		return err
 	}
-	if by == nil {
-		m.unknown("lookup in a set whose elements were not requested")
-		return nil
-	}
 	into, hasRegister := a.number(dreg)
 	switch {
 	case !hasRegister && a.num(flags)&1 != 0:
@@ -114,11 +110,8 @@ func lookUp(m *machine, a *attrs) error {
 }
 
 // lookUpIn is the key that a register holds, and the set that it is looked up in: its name, or its elements where it
-// has none of its own; nil where these are not known.
+// has none of its own.
 func (m *machine) lookUpIn(s *dumpSet, sreg uint64) (*syntax.Map, error) {
-	if s.notRead && s.flags&setAnonymous != 0 {
-		return nil, nil //nolint:nilnil // not an error
-	}
 	key, types := m.key(sreg, s.keys, s.lengths)
 	// A set with a name has its bits at their place, too, but what stands in it does not tell: numbers of them are not
 	// understood.
@@ -405,10 +398,6 @@ func wireObject(m *machine, a *attrs) error {
 	by, err := m.lookUpIn(s, a.num(sreg))
 	if err != nil {
 		return err
-	}
-	if by == nil {
-		m.unknown("objref in a set whose elements were not requested")
-		return nil
 	}
 	m.add(&syntax.ObjectRef{Kind: objectNames[s.object], Map: by})
 	return nil

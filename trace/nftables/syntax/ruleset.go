@@ -130,8 +130,6 @@ type Chain struct {
 	// Devices are those that the hook is of, where it is ingress or egress: names, or prefixes with '*' behind them. nil:
 	// they were not said (nft 1.0.6 does not print them).
 	Devices []string
-	// NotRead tells that the rules were left out on purpose.
-	NotRead bool
 }
 
 // Set is a set or a map that has a name.
@@ -147,8 +145,6 @@ type Set struct {
 	Size       int   // how many elements it may have; 0 where that was not said
 	Count      int   // how many elements it has, where Elements do not tell; 0: they do
 	Elements   []Element
-	// NotRead tells that the elements were left out on purpose.
-	NotRead bool
 }
 
 // Type is the type of a set's keys or of a map's values: names of types, one for each field of a concatenation, or the

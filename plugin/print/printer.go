@@ -268,6 +268,9 @@ func (p *Printer) Whole() bool { return p.object != nil }
 
 // Report prints a TraceReport or VerifyReport.
 func (p *Printer) Report(out *terminal.Stream, r *report.Report, v View) error {
+	if p.format == "json" {
+		return writeJSON(r, out.JSON)
+	}
 	if p.object != nil {
 		return p.Object(out, &reportObject{Report: r})
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// TestSharesAreSmall: what each of 1,000 nodes is sent of 5,000 Services with 4 endpoints each is not more than 200 KB,
+// TestSharesAreSmall: what each of 1,000 nodes is sent of 5,000 Services with 4 endpoints each is not more than 420 KB,
 // although addresses, nodes and names of EndpointSlices are random.
 func TestSharesAreSmall(t *testing.T) {
-	const nodes, services, endpoints, most = 1000, 5000, 4, 200 << 10
+	const nodes, services, endpoints, most = 1000, 5000, 4, 420 << 10
 	random := rand.New(rand.NewPCG(1, 2))
 	created := func() metav1.Time { return metav1.Unix(1_790_000_000+random.Int64N(86400*100), 0) }
 	word := func(n int) string {

@@ -4,7 +4,7 @@ package snapshot
 
 import (
 	"bytes"
-	"compress/flate"
+	"compress/gzip"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -29,25 +29,20 @@ type packedObjects struct {
 	Endpoints      items[Endpoints]                 `json:"b,omitempty"`
 	Missing        []string                         `json:"m,omitempty"`
 	Unread         map[string]string                `json:"u,omitempty"`
-	Columns        columns                          `json:"x"`
 }
 
-// PackObjects makes a text of objects that is as short as possible.
+// PackObjects makes JSON of objects, and compresses it.
 func PackObjects(c *Cluster) ([]byte, error) {
 	var out bytes.Buffer
-	z, err := flate.NewWriter(&out, flate.BestCompression)
+	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err != nil {
 		return nil, err
 	}
-	services, endpoints, nodes, taken := takeColumns(c)
 	// The faster library leaves out also what is there and empty: the name of a port.
 	err = stdjson.NewEncoder(z).Encode(&packedObjects{
-		services, endpoints, nodes, c.Pods, c.ConfigMaps, c.Endpoints, c.Missing, c.Unread, taken,
+		c.Services, c.EndpointSlices, c.Nodes, c.Pods, c.ConfigMaps, c.Endpoints, c.Missing, c.Unread,
 	})
-	if err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
+	if err := errors.Join(err, z.Close()); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), nil
@@ -55,7 +50,11 @@ func PackObjects(c *Cluster) ([]byte, error) {
 
 // UnpackObjects reads what PackObjects has made. The error is a [bounds.Error] where a limit is passed.
 func UnpackObjects(packed []byte) (*Cluster, error) {
-	data, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), bounds.File+1))
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("the objects cannot be unpacked: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(z, bounds.File+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the objects cannot be unpacked: %w", err)
@@ -72,9 +71,6 @@ func UnpackObjects(packed []byte) (*Cluster, error) {
 	if slices.Contains(p.Services, nil) || slices.Contains(p.EndpointSlices, nil) || slices.Contains(p.Nodes, nil) ||
 		slices.Contains(p.Pods, nil) || slices.Contains(p.ConfigMaps, nil) || slices.Contains(p.Endpoints, nil) {
 		return nil, errors.New("one of the objects is null")
-	}
-	if err := p.putColumns(); err != nil {
-		return nil, err
 	}
 	return &Cluster{
 		Services: p.Services, EndpointSlices: p.EndpointSlices, Nodes: p.Nodes, Pods: p.Pods, ConfigMaps: p.ConfigMaps,

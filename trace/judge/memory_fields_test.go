@@ -35,7 +35,6 @@ func TestEveryFieldIsCompared(t *testing.T) {
 			"distinct": "its chains; a path that comes there is judged", "podCIDRs": "compared",
 			"ownPods": "whether it has the origin and each endpoint",
 			"peers":   "nothing is taken over with it", "done": "of the judgement alone", "unread": "compared",
-			"whole": "of a part, which no agent reads",
 		}},
 		{reflect.TypeFor[Cluster](), map[string]string{
 			"Cluster": "compared", "index": "each path of it", "services": "of Cluster",

@@ -357,7 +357,8 @@ shard_versions() {
 # All that a tenant may write to harm others; every fault of test/faults; every fault of the matrix on every node of the cluster, each of which runs kube-proxy in a
 # mode of its own; and the agents through an outage of the API server and other modes.
 shard_faults() {
-	SVCPROXY_TENANTS=all go run ./hack/gotest -count=1 -timeout 30m -run Tenant ./plugin/command ./trace/judge
+	SVCPROXY_TENANTS=all SVCPROXY_FAULTS=all \
+		go run ./hack/gotest -count=1 -timeout 30m -run 'Tenant|^TestPrintedCommandsHarmNoOtherPath$' ./plugin/command ./trace/judge
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter ./test/walk/captured
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 30m -run AgainstTheKernel ./trace/endtoend
 	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 10m -run '^TestLyingHelper$' ./plugin/command

@@ -15,6 +15,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/faultdata"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -162,7 +163,7 @@ var restarts = regexp.MustCompile(`^(kubectl -n \S+ delete pod/kube-proxy-\S+|pk
 func TestPrintedCommandsHarmNoOtherPath(t *testing.T) {
 	const golden = "testdata/commands.txt"
 	var list strings.Builder
-	applied := 0
+	applied, printed := 0, 0
 	scenes(t, func(s scene) {
 		r := s.judge()
 		before := judgedPaths(&r)
@@ -186,7 +187,9 @@ func TestPrintedCommandsHarmNoOtherPath(t *testing.T) {
 						fmt.Fprintf(&list, "  (%s)", c.When)
 					}
 					list.WriteByte('\n')
-					if restarts.MatchString(c.Line) {
+					// One in four in CI.
+					printed++
+					if restarts.MatchString(c.Line) || !testutil.OneIn(4, printed) {
 						continue
 					}
 					after := s
@@ -206,7 +209,7 @@ func TestPrintedCommandsHarmNoOtherPath(t *testing.T) {
 			}
 		}
 	})
-	if applied < 40 {
+	if applied < 40 && testutil.EveryFault() || applied < 10 {
 		t.Errorf("%d commands were applied", applied)
 	}
 	if os.Getenv("SVCPROXY_COMMANDS") == "write" {

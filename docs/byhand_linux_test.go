@@ -15,6 +15,7 @@ import (
 // The commands of snapshots.md that collect a node's files by hand are run as written, where there are the rules of the
 // example, and what they write is judged as the example is.
 func TestSnapshotByHand(t *testing.T) {
+	testutil.Long(t)
 	testutil.NeedRoot(t, "bash", "ip", "iptables-nft-restore", "ip6tables-nft-restore", "nft", "nfacct", "tar")
 	var onNode, judged string
 	for _, b := range blocks(t, "docs/snapshots.md") {

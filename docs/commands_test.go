@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/test/snippet"
 )
 
@@ -172,6 +173,7 @@ func TestEveryCommandIsRun(t *testing.T) {
 
 // The commands that need no cluster are run as written, in a folder that looks like the repository.
 func TestCommands(t *testing.T) {
+	testutil.Long(t)
 	if runtime.GOOS == "windows" {
 		t.Skip("the commands are for a POSIX shell")
 	}

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"runtime"
 	"testing"
+
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
 
 // built builds the plugin, and returns the file.
@@ -27,6 +29,7 @@ func built(t *testing.T) string {
 
 // Every example of the runbook is run as written there, by kubectl, and prints what is shown below it.
 func TestRunbook(t *testing.T) {
+	testutil.Long(t)
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are for a POSIX shell")
 	}

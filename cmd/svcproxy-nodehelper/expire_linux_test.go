@@ -24,6 +24,7 @@ import (
 
 // The command expire undoes a record that nobody holds, when its time is over.
 func TestExpire(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft") {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 )
 
@@ -30,6 +31,7 @@ func build(t *testing.T) string {
 }
 
 func TestCommand(t *testing.T) {
+	testutil.Long(t)
 	file := build(t)
 	for name, c := range map[string]struct {
 		args           []string
@@ -94,6 +96,7 @@ func TestCommand(t *testing.T) {
 
 // A helper that is told to go goes in order, though its plugin is still there.
 func TestSignal(t *testing.T) {
+	testutil.Long(t)
 	cmd := exec.CommandContext(t.Context(), build(t))
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -123,6 +123,7 @@ func inOwnRun(t *testing.T) bool {
 // A helper whose pod is deleted while others have the lock of iptables for 20 seconds takes the path away within the
 // pod's grace period.
 func TestSIGTERMWhileTheLockIsHeld(t *testing.T) {
+	testutil.Long(t)
 	if !inOwnRun(t) {
 		return
 	}
@@ -147,6 +148,7 @@ func TestSIGTERMWhileTheLockIsHeld(t *testing.T) {
 
 // If the lock is held for longer than the grace period, the helper says what to do, and another one undoes it.
 func TestSIGTERMWhileTheLockIsHeldForTooLong(t *testing.T) {
+	testutil.Long(t)
 	if !inOwnRun(t) {
 		return
 	}
@@ -180,6 +182,7 @@ func TestSIGTERMWhileTheLockIsHeldForTooLong(t *testing.T) {
 // SIGTERM comes while a helper waits for the lock to program a path: nothing of it is written, then or once the lock is
 // free, and no record stays that the next helper does not end.
 func TestSIGTERMWhileProgrammingWaitsForTheLock(t *testing.T) {
+	testutil.Long(t)
 	if !inOwnRun(t) {
 		return
 	}

@@ -32,3 +32,11 @@ func EveryFault() bool { return os.Getenv("SVCPROXY_FAULTS") == "all" }
 
 // OneIn says whether the i-th case of a list is made: one in n, or all where EveryFault is.
 func OneIn(n, i int) bool { return i%n == 0 || EveryFault() }
+
+// Long says that a test computes or waits for seconds: it is left out of hack/test.sh quick, which runs with -short.
+func Long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long, and -short was given")
+	}
+}

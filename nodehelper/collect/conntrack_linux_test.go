@@ -16,6 +16,7 @@ import (
 
 // All of 65,000 connections are read.
 func TestManyConnections(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "conntrack", "nft", "ip") {
 		return
 	}

@@ -50,6 +50,7 @@ func clientAndPod(t *testing.T) (client, pod *testutil.Namespace) {
 // A node between a client and a pod: what its kernel saw of connections that were made for real, healthy and with
 // faults, in the node's network namespace and in the pod's; and nothing of other connections.
 func TestWhatTheKernelSaw(t *testing.T) {
+	testutil.Long(t)
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		t.Skip("the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
 	}

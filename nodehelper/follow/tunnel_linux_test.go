@@ -22,6 +22,7 @@ import (
 // The packets of a tunnel that carry those of the connections are traced at the node where the tunnel ends: what comes
 // out of it, and the rule that drops it before it does. Those that carry others are not.
 func TestTunnelPacketsAreTraced(t *testing.T) {
+	testutil.Long(t)
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		t.Skip("the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
 	}

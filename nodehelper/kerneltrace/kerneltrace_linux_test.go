@@ -215,6 +215,7 @@ const killedEnv = "SVCPROXY_TEST_KILLED"
 
 // TestNothingStaysOfAKilledProcess kills processes that trace, at different moments.
 func TestNothingStaysOfAKilledProcess(t *testing.T) {
+	testutil.Long(t)
 	if os.Getenv(killedEnv) != "" {
 		table, err := Open()
 		if err != nil {

@@ -119,6 +119,7 @@ func TestRulesOfLegacyAreTraced(t *testing.T) {
 // TestLoggersOfAKilledProcess kills processes that trace, at different moments: the next one restores the loggers,
 // which it knows from the journal.
 func TestLoggersOfAKilledProcess(t *testing.T) {
+	testutil.Long(t)
 	if root := os.Getenv(killedEnv); root != "" {
 		_, _ = os.Stdout.WriteString("open\n")
 		for {

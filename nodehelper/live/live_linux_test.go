@@ -79,6 +79,7 @@ table ip6 t {
 `
 
 func TestProbes(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 // TestWherePacketsAreLost makes faults for real, between a client pod and an endpoint pod of one node, and asks the
 // kernel where the packets of connections go.
 func TestWherePacketsAreLost(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "nft", "ip", "nsenter") {
 		return
 	}

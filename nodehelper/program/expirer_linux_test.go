@@ -123,6 +123,7 @@ func TestAnExpirerThatIsNotNeededEnds(t *testing.T) {
 
 // A holder that is still there, and does not undo its record in time, does not keep the expirer from it.
 func TestAHolderThatHangs(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
 		return
 	}

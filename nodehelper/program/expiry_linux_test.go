@@ -241,6 +241,7 @@ func (c *connection) expect(t *testing.T, when, endpoint string) {
 // A helper is killed. At the end of the time new connections leave its rules by the kernel's doing, an established
 // one lives on, and the next helper removes the rest.
 func TestTheKernelHoldsTheTime(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "sysctl", "nsenter")...) {
 		return
 	}

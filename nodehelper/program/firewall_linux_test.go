@@ -125,6 +125,7 @@ func dies(t *testing.T, prog *Programmer, change func(*Record)) *Programmer {
 
 // A policy that somebody sets while a path is programmed stays when the path endings, however that is.
 func TestUndoNeverOpensAFirewall(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, executables...) {
 		return
 	}

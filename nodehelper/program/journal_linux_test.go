@@ -24,6 +24,7 @@ const child = "SVCPROXY_TEST_PROGRAM"
 
 // Helpers are killed while they program, update and undo. The next one can always undo what is in the journal.
 func TestKilled(t *testing.T) {
+	testutil.Long(t)
 	if spec := os.Getenv(child); spec != "" {
 		runChild(t, spec)
 		return

@@ -120,6 +120,7 @@ func (l *ledger) check(t *testing.T) (wrong []string) {
 // Helpers are killed while they program, update and undo, beside other programs that write rules and policies all the
 // time. The next helper undoes everything of ours, and nothing of theirs.
 func TestKilledBesideWriters(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, executables...) {
 		return
 	}

@@ -211,6 +211,7 @@ func TestAConnectionEndsWithItsClient(t *testing.T) {
 
 // An endpoint that does not answer is given up, and the next one serves; when all are given up the client is told.
 func TestTheNextEndpointServes(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
 		return
 	}
@@ -301,6 +302,7 @@ func TestConnectionsWaitForFiles(t *testing.T) {
 
 // An endpoint that does not answer is given up in time, though other connections always have something to move.
 func TestTimeIsKeptBesideStreams(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
 		return
 	}

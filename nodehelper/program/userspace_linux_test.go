@@ -259,6 +259,7 @@ func TestUserspace(t *testing.T) {
 // A path ends, although an endpoint neither reads nor closes a connection that is open: the wait for its answer once
 // had no end.
 func TestUserspaceEndsBesideAnEndpointThatNeverCloses(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, append(executables, "nsenter", "sysctl")...) {
 		return
 	}

@@ -182,6 +182,7 @@ const soon = 2 * time.Second
 // Undoing a large plan beside programs that write rules without a pause: packets leave our rules soon, and then the
 // rules go; those of the others stay.
 func TestUndoBesideWritersThatNeverPause(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, executables...) {
 		return
 	}

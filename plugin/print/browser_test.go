@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/picture"
 )
 
@@ -131,6 +132,7 @@ const probePage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="d
 // size that can be read, and loads nothing; its script runs under its policy. On paper the first finding, with its
 // remedy, is on the first page, and no button is.
 func TestBrowser(t *testing.T) {
+	testutil.Long(t)
 	dir := t.TempDir()
 	names := writePages(t, dir)
 	var list [][3]any
@@ -246,6 +248,7 @@ const frame = `<!doctype html><meta charset="utf-8"><body style="margin:0;backgr
 // TestScreenshots takes pictures of the pages that show most, to be looked at by a person: into $SVCPROXY_ARTIFACTS
 // where it is set.
 func TestScreenshots(t *testing.T) {
+	testutil.Long(t)
 	dir := os.Getenv("SVCPROXY_ARTIFACTS")
 	names := []string{"missing", "crowd-250", "long", "verify", "modes"}
 	if dir == "" {

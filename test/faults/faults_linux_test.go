@@ -74,6 +74,7 @@ func longFaults() []fault {
 
 // TestFaults makes each of them on a node of its own.
 func TestFaults(t *testing.T) {
+	testutil.Long(t)
 	for _, list := range []struct {
 		faults []fault
 		of     int
@@ -95,6 +96,7 @@ func TestFaults(t *testing.T) {
 
 // TestNothingIsWrong: a node without a fault is a match.
 func TestNothingIsWrong(t *testing.T) {
+	testutil.Long(t)
 	for _, f := range []fault{
 		{name: "pod", fails: none},
 		{name: "node", from: "node", fails: none},

@@ -22,6 +22,7 @@ var inNamespace = regexp.MustCompile(`^((ip|bridge|tc|nft|ip6?tables[a-z-]*) |sy
 // TestRemediesAreTaken runs the commands that findings name, each fault's on the node that has it: they are commands
 // that the kernel takes. A person pastes those without a condition, and those of one condition.
 func TestRemediesAreTaken(t *testing.T) {
+	testutil.Long(t)
 	list := slices.DeleteFunc(slices.Concat(shortFaults(), longFaults()), func(f fault) bool { return f.fails == none })
 	for i := range list {
 		if !testutil.OneIn(ofRemedies, i) {

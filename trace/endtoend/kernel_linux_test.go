@@ -254,6 +254,7 @@ func TestSocketsAgainstTheKernel(t *testing.T) { againstTheKernel(t, socketFault
 func TestBridgesAgainstTheKernel(t *testing.T) { againstTheKernel(t, bridgeFaults) }
 
 func TestCNIAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	againstTheKernel(t, cniFaults, "ipset", "iptables-nft-restore")
 }
 

@@ -25,6 +25,7 @@ func (n *topology) asks() bool {
 
 // A question to a name server on the client's node gets there where the walk says so, and does not where it says that.
 func TestQuestionsAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	if !isolate(t) {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/endtoend"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
@@ -33,6 +34,7 @@ func (c *fault) file() string {
 // What was recorded of each fault, as it was made for real with connections that were measured, gives the same answer
 // again (testdata/endtoend/README.md).
 func TestRecordedTopologies(t *testing.T) {
+	testutil.Long(t)
 	const dir = "../../testdata/endtoend/topologies"
 	known := map[string]bool{}
 	all := slices.Concat(faults, moreFaults, podFaults, vxlanFaults, cniFaults, tunnelFaults, furtherFaults,

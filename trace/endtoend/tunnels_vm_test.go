@@ -14,6 +14,7 @@ import (
 //
 //	go test -tags vm -run '^TestTunnelsAgainstTheKernel$' -exec "$PWD/test/vm/vm run" ./trace/endtoend
 func TestTunnelsAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	if !isolate(t, "modprobe", "wg") {
 		return
 	}

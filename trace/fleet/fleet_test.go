@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
@@ -229,6 +230,7 @@ func TestPatterns(t *testing.T) {
 
 // Nodes with hundreds of labels once took a minute to compare: each comparison looks at all of them.
 func TestComparisonsAreBoundedByWhatTheyLookAt(t *testing.T) {
+	testutil.Long(t)
 	const nodes, labels = 1000, 300
 	var fleet []Node
 	var objects []*corev1.Node

@@ -14,6 +14,7 @@ import (
 // Whether the node tells a pod its address is what the kernel does: with each setting a pod that knows no link-layer
 // address connects to its gateway.
 func TestARPIsAnsweredAsTheKernelDoes(t *testing.T) {
+	testutil.Long(t)
 	testutil.NeedRoot(t, "ip", "nsenter", "sysctl")
 	node, pod := testutil.NewNamespace(t), testutil.NewNamespace(t)
 	node.Run(t, "ip", "link", "set", "lo", "up")

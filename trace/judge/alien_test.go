@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -218,6 +219,7 @@ func aliens(fixture, file string, data []byte) []alien {
 
 // TestNothingIsSkippedSilently: nothing of a file is skipped because no reader knows it, without a word.
 func TestNothingIsSkippedSilently(t *testing.T) {
+	testutil.Long(t)
 	tried := map[string]bool{}
 	for _, fixture := range []string{"iptables", "nftables", "ipvs"} {
 		w := openCaptured(t, fixture)

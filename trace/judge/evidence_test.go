@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -150,6 +151,7 @@ type evidenceRow struct {
 // TestEvidence puts every other thing into the place of every file of evidence. No verdict is lost that does not need
 // the file, none turns wrong, and a line names the file.
 func TestEvidence(t *testing.T) {
+	testutil.Long(t)
 	for _, fixture := range []string{"iptables", "nftables", "ipvs", "iptables with a fault"} {
 		t.Run(fixture, func(t *testing.T) {
 			base := openCaptured(t, strings.Fields(fixture)[0])

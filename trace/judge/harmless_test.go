@@ -161,6 +161,7 @@ var restarts = regexp.MustCompile(`^(kubectl -n \S+ delete pod/kube-proxy-\S+|pk
 // no path that was not wrong becomes so. testdata/commands.txt has all of them: a new one is to be looked at there.
 // SVCPROXY_COMMANDS=write writes it.
 func TestPrintedCommandsHarmNoOtherPath(t *testing.T) {
+	testutil.Long(t)
 	const golden = "testdata/commands.txt"
 	var list strings.Builder
 	applied, printed := 0, 0

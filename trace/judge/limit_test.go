@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/test/tenant"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -39,6 +40,7 @@ func othersIn(t *testing.T, r *report.NodeReport) string {
 // tenant's own Services are judged, or Unknown for what they cost: those of whose cases that says so here. How much is
 // expanded is counted: the paths, and the endpoints that are expected on them.
 func TestATenantCostsNoOthersTheirVerdict(t *testing.T) {
+	testutil.Long(t)
 	const mostPaths, mostEndpoints = 20_000, 1_000_000
 	judged := map[string]bool{ // cases whose Services are all judged; the others are not, all or some
 		"250 Services at one external IP": true, "2,000 Services at one external IP": true,

@@ -353,6 +353,7 @@ var unchangedBy = []unchanged{
 // a mismatch, but for those of which it is known why they change nothing for any packet of a path. That they change
 // nothing is walked. SVCPROXY_DELETIONS is how many of each kind are deleted.
 func TestEveryDeletionIsFound(t *testing.T) {
+	testutil.Long(t)
 	used, complete := make([]int, len(unchangedBy)), true
 	patterns := make([]*regexp.Regexp, len(unchangedBy))
 	for i := range unchangedBy {

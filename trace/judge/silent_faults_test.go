@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
 // TestFaultsOfASilentNode: no fault is right because kube-proxy's words are missing: what is a mismatch with them is
 // one without, or is Unknown and names the value that it depends on.
 func TestFaultsOfASilentNode(t *testing.T) {
+	testutil.Long(t)
 	lists := map[string][]fault{
 		"iptables": faults(openCaptured(t, "iptables")), "nftables": nftFaults(), "ipvs": ipvsFaults(),
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -57,6 +58,7 @@ func TestOneStateIsJudgedByMany(t *testing.T) {
 
 // TestAReportKeepsNoStateAlive: of nodes of 5,000 Services with something wrong nothing is kept but the report.
 func TestAReportKeepsNoStateAlive(t *testing.T) {
+	testutil.Long(t)
 	c, files := openSnapshot(t, "testdata/snapshots/scale-iptables", "node1")
 	saved, _, err := files.File(snapshot.IPTablesFile)
 	if err != nil {

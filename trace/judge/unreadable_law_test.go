@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
@@ -322,6 +323,7 @@ var forNightly = []string{"iptables-legacy", "v1.30-iptables"}
 
 // TestWhatCannotBeReadIsUnknown is the law over rules of every kind; over all rules with SVCPROXY_LAW=all.
 func TestWhatCannotBeReadIsUnknown(t *testing.T) {
+	testutil.Long(t)
 	all := os.Getenv("SVCPROXY_LAW") == "all"
 	text, err := os.ReadFile(lawBreakers)
 	if err != nil && !os.IsNotExist(err) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -55,6 +56,7 @@ func (s *silent) hush(w *capturedNode) {
 // TestRulesTellTheConfiguration: of a healthy node without kube-proxy's words nothing is a mismatch, and nearly all
 // paths are judged.
 func TestRulesTellTheConfiguration(t *testing.T) {
+	testutil.Long(t)
 	for _, name := range captures {
 		for _, s := range silences {
 			t.Run(filepath.Join(name, s.name), func(t *testing.T) {

@@ -194,6 +194,7 @@ func randomRules(r *rand.Rand) *Ruleset {
 // The memo must not change a result: outcomes, shares, what is uncertain, and steps, in their order, are those of a
 // walk without it.
 func TestMemoChangesNothing(t *testing.T) {
+	testutil.Long(t)
 	n, uses, compared := testHost(t), 0, 0
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 1))

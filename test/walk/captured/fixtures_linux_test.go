@@ -107,6 +107,7 @@ func send(p probe) string {
 var tools = []string{"nsenter", "ip", "conntrack", "iptables-nft-restore", "iptables-legacy-restore", "sysctl", "nft"}
 
 func TestFixturesAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	for _, name := range []string{
 		"iptables", "iptables-legacy", "real-2node-iptables", "nftables", "real-2node-nftables",
 	} {

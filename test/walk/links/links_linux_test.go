@@ -142,6 +142,7 @@ func fits(o *netfilter.Outcome, a *answer, addresses bool) bool {
 
 // TestHooksOfDevicesAndBridgesAgainstTheKernel sends packets through random rule sets.
 func TestHooksOfDevicesAndBridgesAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET, "ip", "nft", "bridge") {
 		return
 	}

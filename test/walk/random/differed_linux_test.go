@@ -95,6 +95,7 @@ func TestRuleSetsThatDiffered(t *testing.T) {
 // What connection tracking does not see of the answers decides what it says of later packets: the walk took a datagram
 // for ESTABLISHED whose answer was tracked in another zone, and an ACK for one of the connection.
 func TestConnectionsWhoseAnswersAreTrackedElsewhere(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}

@@ -45,6 +45,7 @@ type figures struct {
 }
 
 func TestRandomRuleSetsAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}

@@ -329,6 +329,7 @@ const firstClientPort = 1024
 const answersVariable, defaultAnswers = "SVCPROXY_ANSWER_CASES", 1_500
 
 func TestRandomConnectionsAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, syscall.CLONE_NEWNET, tools...) {
 		return
 	}

@@ -110,6 +110,7 @@ type node struct {
 // does with them with what the walk says: strictly, loosely and not filtered, by the interface's own setting and that
 // of all, with routes and rules of many kinds; of the settings CI takes a fifth.
 func TestReversePathFilterAgainstTheKernel(t *testing.T) {
+	testutil.Long(t)
 	if !testutil.Isolate(t, unix.CLONE_NEWNET|unix.CLONE_NEWNS, "ip", "nft") {
 		return
 	}

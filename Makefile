@@ -84,6 +84,10 @@ docs: ## Write docs/commands, the index of docs/findings.md, the JSON Schemas an
 	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json docs/status.schema.json
 	hack/krew-manifest.sh >krew/svcproxy.yaml
 
+.PHONY: generate
+generate: ## Compile the BPF programs of nodehelper/drops (clang-19 and llvm-19 of Debian 12)
+	hack/bpf.sh
+
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)
 	go run ./hack/gotest ./...

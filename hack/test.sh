@@ -401,9 +401,12 @@ shard_tunnels() {
 	in_vm 300 -tags vm -run '^TestWireGuardAsWGPrintsIt$' ./nodehelper/collect
 }
 
+# What is published is made twice, and the BPF programs that the tree has are made once more.
 shard_release() {
 	with_kubectl
 	hack/release-test.sh twice
+	apt-get install -y -qq --no-install-recommends clang-19 llvm-19 >/dev/null
+	hack/bpf.sh --check
 }
 
 # Verdicts on every capture, and on each with one of its objects removed or made unreadable, beside those of an earlier

@@ -58,78 +58,106 @@ type Packet struct {
 
 // Watcher is told of discarded packets.
 type Watcher struct {
-	watched, events *ebpf.Map
-	program         *ebpf.Program
-	attached        link.Link
-	reader          *ringbuf.Reader
-	reasons         map[uint32]string
-	inode           uint32 // of the network namespace
-	hasReason       bool
-	ends            []End
+	objects struct {
+		Program *ebpf.Program `ebpf:"svcproxy_drops"`
+		packetsMaps
+	}
+	attached link.Link
+	reader   *ringbuf.Reader
+	reasons  map[uint32]string // nil: the kernel tells none
+	inode    uint32            // of the network namespace
+	ends     []End
 }
 
 // Open begins. No packet is reported before [Watcher.Watch]. The caller closes the Watcher. The error says what the
 // kernel lacks, or refuses.
 func Open() (w *Watcher, err error) {
-	l, reasons, err := kernel()
-	if err != nil {
+	var s unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
 		return nil, err
 	}
-	w = &Watcher{reasons: reasons, hasReason: l.reason}
+	w = &Watcher{inode: uint32(s.Ino)} //nolint:gosec // as the kernel has it (struct ns_common)
+	if w.reasons, err = load(&w.objects, kept); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	var s unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/net", &s); err != nil {
+	if w.reader, err = ringbuf.NewReader(w.objects.SvcproxySeen); err != nil {
 		return w, err
 	}
-	w.inode = uint32(s.Ino) //nolint:gosec // as the kernel has it (struct ns_common)
-	w.watched, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "svcproxy_ends", Type: ebpf.Hash, KeySize: endSize, ValueSize: 1, MaxEntries: maxEnds,
-	})
-	if err != nil {
-		return w, refused(err)
-	}
-	w.events, err = ebpf.NewMap(&ebpf.MapSpec{Name: "svcproxy_drops", Type: ebpf.RingBuf, MaxEntries: kept})
-	if err != nil {
-		return w, refused(err)
-	}
-	if w.program, err = ebpf.NewProgram(program(discarding, l, w.watched, w.events, nil)); err != nil {
-		return w, refused(err)
-	}
-	if w.reader, err = ringbuf.NewReader(w.events); err != nil {
+	if w.attached, err = attach(w.objects.Program, "kfree_skb"); err != nil {
 		return w, err
-	}
-	w.attached, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: discarding.tracepoint, Program: w.program})
-	if err != nil {
-		return w, refused(err)
 	}
 	return w, nil
 }
 
-// kernel reads the kernel's description of its own types: where the program finds what it reports, and the names of
-// reasons. The error says what the kernel lacks.
-func kernel() (l layout, reasons map[uint32]string, err error) {
-	spec, err := btf.LoadKernelSpec()
+// load loads the programs and maps of objects, with room for so many bytes of reports, and returns the names of the
+// kernel's reasons; nil: it tells none. The error says what the kernel lacks.
+func load(objects any, room uint32) (reasons map[uint32]string, err error) {
+	kernel, err := btf.LoadKernelSpec()
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, btf.ErrNotSupported) {
-		return l, nil, errNoBTF
+		return nil, errors.New("the kernel does not describe its types (CONFIG_DEBUG_INFO_BTF)")
 	}
 	if err != nil {
-		return l, nil, fmt.Errorf("the kernel's description of its types: %w", err)
+		return nil, fmt.Errorf("the kernel's description of its types: %w", err)
 	}
-	if l, err = layoutOf(spec); err != nil {
-		return l, nil, err
+	if reasons, err = reasonsOf(kernel); err != nil {
+		return nil, err
 	}
-	reasons = map[uint32]string{}
-	var names *btf.Enum
-	if err := spec.TypeByName(reasonType, &names); err == nil {
-		for _, v := range names.Values {
-			reasons[uint32(v.Value)] = strings.TrimPrefix(v.Name, reasonPrefix) //nolint:gosec // an enum's
+	all, err := loadPackets()
+	if err != nil {
+		return nil, err
+	}
+	var spec packetsSpecs
+	if err := all.Assign(&spec); err != nil {
+		return nil, err
+	}
+	spec.SvcproxySeen.MaxEntries = room
+	if reasons != nil {
+		if err := spec.HasReason.Set(uint8(1)); err != nil {
+			return nil, err
 		}
 	}
-	return l, reasons, nil
+	if err := all.LoadAndAssign(objects, nil); err != nil {
+		return nil, refused(err)
+	}
+	return reasons, nil
+}
+
+// reasonsOf returns the names of reasons; nil where the tracepoint has none as its third argument (before Linux 5.17).
+func reasonsOf(kernel *btf.Spec) (map[uint32]string, error) {
+	var hook *btf.Typedef
+	if err := kernel.TypeByName("btf_trace_kfree_skb", &hook); err != nil {
+		return nil, fmt.Errorf("the tracepoint kfree_skb: %w", err)
+	}
+	p, ok := btf.UnderlyingType(hook).(*btf.Pointer)
+	if !ok {
+		return nil, nil
+	}
+	f, ok := btf.UnderlyingType(p.Target).(*btf.FuncProto)
+	if !ok || len(f.Params) < 4 { // after a context of its own
+		return nil, nil
+	}
+	names, ok := btf.UnderlyingType(f.Params[3].Type).(*btf.Enum)
+	if !ok || names.Name != reasonType {
+		return nil, nil
+	}
+	reasons := map[uint32]string{}
+	for _, v := range names.Values {
+		reasons[uint32(v.Value)] = strings.TrimPrefix(v.Name, reasonPrefix) //nolint:gosec // an enum's
+	}
+	return reasons, nil
+}
+
+func attach(p *ebpf.Program, tracepoint string) (link.Link, error) {
+	attached, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
+	if err != nil {
+		return nil, refused(err)
+	}
+	return attached, nil
 }
 
 // refused says what a kernel that does not take the program asks for.
@@ -149,19 +177,19 @@ func (w *Watcher) Close() error {
 	if w.reader != nil {
 		err = errors.Join(err, w.reader.Close())
 	}
-	return errors.Join(err, w.program.Close(), w.events.Close(), w.watched.Close())
+	return errors.Join(err, w.objects.Program.Close(), w.objects.Close())
 }
 
 // Watch has the packets reported of which one of these is an end, in place of those before.
 func (w *Watcher) Watch(ends ...End) error {
 	for _, e := range w.ends {
-		if err := w.watched.Delete(keyOf(e)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := w.objects.SvcproxyEnds.Delete(keyOf(e)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}
 	w.ends = ends[:min(len(ends), maxEnds)]
 	for _, e := range w.ends {
-		if err := w.watched.Put(keyOf(e), []byte{1}); err != nil {
+		if err := w.objects.SvcproxyEnds.Put(keyOf(e), []byte{1}); err != nil {
 			return err
 		}
 	}
@@ -170,21 +198,24 @@ func (w *Watcher) Watch(ends ...End) error {
 }
 
 // keyOf is an end as the program has it.
-func keyOf(e End) []byte {
-	key := make([]byte, endSize)
-	copy(key, e.At.Addr().AsSlice())
-	binary.BigEndian.PutUint16(key[16:], e.At.Port())
-	key[18] = e.Protocol
+func keyOf(e End) *packetsEnd {
+	key := &packetsEnd{Protocol: e.Protocol, Port: bigEndian(e.At.Port())}
+	copy(key.Address[:], e.At.Addr().AsSlice())
 	return key
 }
 
+// bigEndian is a port in the order of a packet, or of such a port in this machine's.
+func bigEndian(port uint16) uint16 {
+	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, port))
+}
+
 // endOf reads an end that the program has written; is4 tells the family, which an address of 16 bytes does not.
-func endOf(key []byte, is4 bool) netip.AddrPort {
-	a := netip.AddrFrom16([16]byte(key[:16]))
+func endOf(e *packetsEnd, is4 bool) netip.AddrPort {
+	a := netip.AddrFrom16(e.Address)
 	if is4 {
-		a = netip.AddrFrom4([4]byte(key[:4]))
+		a = netip.AddrFrom4([4]byte(e.Address[:4]))
 	}
-	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(key[16:]))
+	return netip.AddrPortFrom(a, bigEndian(e.Port))
 }
 
 // Collect returns the packets that were discarded since it was called last.
@@ -200,25 +231,21 @@ func (w *Watcher) Collect() ([]Packet, error) {
 		if err != nil {
 			return nil, err
 		}
-		e := r.RawSample
-		if len(e) < eventSize {
-			return nil, errShort(e)
+		e, err := eventOf(r.RawSample)
+		if err != nil {
+			return nil, err
 		}
-		p := Packet{Protocol: e[atSource+18]}
+		p := Packet{Protocol: e.Source.Protocol, Reason: reasonName(w.reasons, e.Reason)}
 		p.From, p.To = endsOf(e)
-		if w.hasReason {
-			p.Reason = reasonName(w.reasons, e)
-		}
-		inode, index := binary.NativeEndian.Uint32(e[atInode:]), binary.NativeEndian.Uint32(e[atDevice:])
-		switch inode {
+		switch e.Inode {
 		case w.inode:
-			if i, err := net.InterfaceByIndex(int(index)); err == nil {
+			if i, err := net.InterfaceByIndex(int(e.Device)); err == nil {
 				p.Interface = i.Name
 			}
 		default:
-			p.Elsewhere = inode != 0
+			p.Elsewhere = e.Inode != 0
 		}
-		out, at = append(out, p), append(at, binary.NativeEndian.Uint64(e[atLocation:]))
+		out, at = append(out, p), append(at, e.Location)
 	}
 	names, err := functions(at)
 	for i := range out {
@@ -227,33 +254,31 @@ func (w *Watcher) Collect() ([]Packet, error) {
 	return out, err
 }
 
-func errShort(e []byte) error {
-	return fmt.Errorf("a report of %d bytes, where %d were expected", len(e), eventSize)
+// eventOf reads a report.
+func eventOf(sample []byte) (*packetsEvent, error) {
+	var e packetsEvent
+	if _, err := binary.Decode(sample, binary.NativeEndian, &e); err != nil {
+		return nil, fmt.Errorf("a report of %d bytes: %w", len(sample), err)
+	}
+	return &e, nil
 }
 
 // endsOf are both ends of a reported packet.
-func endsOf(e []byte) (from, to netip.AddrPort) {
-	// What is behind the first 4 bytes of both addresses is 0 for IPv4 alone: nobody sends from ::/32 to ::/32.
-	is4 := isZero(e[atSource+4:atSource+16]) && isZero(e[atTarget+4:atTarget+16])
-	return endOf(e[atSource:], is4), endOf(e[atTarget:], is4)
+func endsOf(e *packetsEvent) (from, to netip.AddrPort) {
+	// What comes after the first 4 bytes of both addresses is 0 for IPv4 alone: nobody sends from ::/32 to ::/32.
+	is4 := [12]byte(e.Source.Address[4:]) == [12]byte{} && [12]byte(e.Target.Address[4:]) == [12]byte{}
+	return endOf(&e.Source, is4), endOf(&e.Target, is4)
 }
 
-// reasonName is the name of a report's reason, or its number.
-func reasonName(names map[uint32]string, e []byte) string {
-	n := binary.NativeEndian.Uint32(e[atReason:])
+// reasonName is the name of a reason, or its number; empty where the kernel tells none.
+func reasonName(names map[uint32]string, n uint32) string {
+	if names == nil {
+		return ""
+	}
 	if name := names[n]; name != "" {
 		return name
 	}
 	return strconv.FormatUint(uint64(n), 10)
-}
-
-func isZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // functions returns the names of the kernel's functions that addresses are in. A kernel that hides its addresses

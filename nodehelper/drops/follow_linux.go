@@ -3,7 +3,6 @@
 package drops
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"sync"
@@ -54,12 +53,15 @@ type Seen struct {
 // Follower has the kernel report where the packets of some flows come in, go out and are discarded, in all of its
 // network namespaces.
 type Follower struct {
-	watched, events, missed *ebpf.Map
-	programs                []*ebpf.Program
-	attached                []link.Link
-	reader                  *ringbuf.Reader
-	reasons                 map[uint32]string
-	hasReason               bool
+	objects struct {
+		Lost *ebpf.Program `ebpf:"svcproxy_lost"`
+		In   *ebpf.Program `ebpf:"svcproxy_in"`
+		Out  *ebpf.Program `ebpf:"svcproxy_out"`
+		packetsMaps
+	}
+	attached []link.Link
+	reader   *ringbuf.Reader
+	reasons  map[uint32]string // nil: the kernel tells none
 
 	once sync.Once
 	done chan struct{} // closed when nothing is read any more; the fields below are the reader's until then
@@ -72,57 +74,36 @@ type Follower struct {
 // Follow begins to follow packets between servers and the addresses of clients. The caller closes the Follower. The
 // error says what the kernel lacks, or refuses.
 func Follow(servers []End, clients []netip.Addr) (f *Follower, err error) {
-	l, reasons, err := kernel()
-	if err != nil {
+	f = &Follower{at: map[Sight]int{}, done: make(chan struct{})}
+	if f.reasons, err = load(&f.objects, followed); err != nil {
 		return nil, err
 	}
-	f = &Follower{reasons: reasons, hasReason: l.reason, at: map[Sight]int{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.release())
 		}
 	}()
-	f.watched, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "svcproxy_flows", Type: ebpf.Hash, KeySize: endSize, ValueSize: 1, MaxEntries: maxEnds,
-	})
-	if err != nil {
-		return f, refused(err)
-	}
-	f.events, err = ebpf.NewMap(&ebpf.MapSpec{Name: "svcproxy_seen", Type: ebpf.RingBuf, MaxEntries: followed})
-	if err != nil {
-		return f, refused(err)
-	}
-	f.missed, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "svcproxy_missed", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
-	})
-	if err != nil {
-		return f, refused(err)
-	}
 	for _, e := range servers {
 		ends := []End{e}
 		for _, c := range clients {
 			ends = append(ends, End{e.Protocol, netip.AddrPortFrom(c, 0)})
 		}
 		for _, e := range ends {
-			if err := f.watched.Put(keyOf(e), []byte{1}); err != nil {
+			if err := f.objects.SvcproxyEnds.Put(keyOf(e), []byte{1}); err != nil {
 				return f, refused(err)
 			}
 		}
 	}
-	if f.reader, err = ringbuf.NewReader(f.events); err != nil {
+	if f.reader, err = ringbuf.NewReader(f.objects.SvcproxySeen); err != nil {
 		return f, err
 	}
-	for _, at := range following {
-		p, err := ebpf.NewProgram(program(at, l, f.watched, f.events, f.missed))
+	for _, at := range []struct {
+		tracepoint string
+		program    *ebpf.Program
+	}{{"kfree_skb", f.objects.Lost}, {"netif_receive_skb", f.objects.In}, {"net_dev_queue", f.objects.Out}} {
+		a, err := attach(at.program, at.tracepoint)
 		if err != nil {
-			return f, refused(err)
-		}
-		f.programs = append(f.programs, p)
-	}
-	for i, at := range following {
-		a, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: at.tracepoint, Program: f.programs[i]})
-		if err != nil {
-			return f, refused(err)
+			return f, err
 		}
 		f.attached = append(f.attached, a)
 	}
@@ -139,29 +120,28 @@ func (f *Follower) read() {
 		if errors.Is(err, ringbuf.ErrFlushed) {
 			return // what had come was read before
 		}
-		if err == nil && len(r.RawSample) < eventSize {
-			err = errShort(r.RawSample)
+		var e *packetsEvent
+		if err == nil {
+			e, err = eventOf(r.RawSample)
 		}
 		if err != nil {
 			f.err = err
 			return
 		}
-		f.note(r.RawSample)
+		f.note(e)
 	}
 }
 
 // note counts a report.
-func (f *Follower) note(e []byte) {
-	s := Sight{
-		Kind: Kind(e[atKind]), Namespace: binary.NativeEndian.Uint32(e[atInode:]),
-		Device: binary.NativeEndian.Uint32(e[atDevice:]), Protocol: e[atSource+18],
-		Location: binary.NativeEndian.Uint64(e[atLocation:]),
-	}
+func (f *Follower) note(e *packetsEvent) {
 	const reset = 0x04
-	s.Reset = e[atFlags]&reset != 0
+	s := Sight{
+		Kind: Kind(e.Kind), Namespace: e.Inode, Device: e.Device, Protocol: e.Source.Protocol, Location: e.Location,
+		Reset: e.Flags&reset != 0,
+	}
 	s.From, s.To = endsOf(e)
-	if f.hasReason && s.Kind == Discarded {
-		s.Reason = reasonName(f.reasons, e)
+	if s.Kind == Discarded {
+		s.Reason = reasonName(f.reasons, e.Reason)
 	}
 	k, ok := f.at[s]
 	switch {
@@ -183,7 +163,7 @@ func (f *Follower) Stop() (seen []Seen, missed bool, err error) {
 		err = errors.Join(f.detach(), f.reader.Flush())
 		<-f.done
 		var n uint64
-		err = errors.Join(err, f.missed.Lookup(uint32(0), &n), f.err, f.release())
+		err = errors.Join(err, f.objects.SvcproxyMissed.Lookup(uint32(0), &n), f.err, f.release())
 		seen, missed = f.seen, f.more || n > 0
 	})
 	return seen, missed, err
@@ -211,15 +191,8 @@ func (f *Follower) release() error {
 	if f.reader != nil {
 		err = errors.Join(err, f.reader.Close())
 	}
-	for _, p := range f.programs {
-		err = errors.Join(err, p.Close())
-	}
-	for _, m := range []*ebpf.Map{f.watched, f.events, f.missed} {
-		if m != nil {
-			err = errors.Join(err, m.Close())
-		}
-	}
-	return err
+	return errors.Join(err, f.objects.Lost.Close(), f.objects.In.Close(), f.objects.Out.Close(),
+		f.objects.Close())
 }
 
 // Functions names the functions of the kernel that places in its code are in, where it tells.

@@ -83,13 +83,6 @@ func (n *Network) Lookup(q Query) Lookup {
 	return r
 }
 
-// ByDestination tells whether [Network.Lookup] goes by nothing of a query but its destination and whether it is Local:
-// all queries with these of which it does have the same answer.
-func (n *Network) ByDestination(q *Query) bool {
-	f := n.family(q.Dst.Unmap())
-	return q.Dst.IsValid() && f.rules == nil && !f.narrow && !q.bound() && (q.Local || q.In == "" || n.vrfOf(q.In) == "")
-}
-
 // candidate is a possible answer.
 type candidate struct {
 	route   Route

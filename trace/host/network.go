@@ -62,7 +62,6 @@ type family struct {
 	redirected map[netip.Addr]map[string]netip.Addr
 	allTables  bool // and all other tables: one that is missing is empty
 	tables     map[string]*table
-	narrow     bool            // some routes are for packets of one TOS or source alone
 	gateways   map[string]bool // the interfaces by which routes go to gateways
 	rules      []rule          // nil: the default rules
 	rulesKnown bool            // they were collected

@@ -256,12 +256,6 @@ func (f *family) setTables(tables map[string]*table, all bool) {
 			f.addLocalRoutes(t)
 		}
 	}
-	f.narrow = false
-	for _, t := range tables {
-		for _, es := range t.at {
-			f.narrow = f.narrow || slices.ContainsFunc(es, func(e entry) bool { return e.tos != 0 || e.from.Bits() > 0 })
-		}
-	}
 }
 
 // addLocalRoutes adds the local and broadcast routes of a table to the maps that also hold the addresses of

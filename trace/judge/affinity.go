@@ -66,7 +66,7 @@ func (p *pathCase) ruleAffinity() []issue {
 			missing = append(missing, o.to.String())
 		case int64(asked.Asked.Seconds) != int64(want.AffinitySeconds):
 			timeouts, seconds = append(timeouts, o.to.String()), asked.Asked.Seconds
-			asking = append(asking, listOf(&asked)...)
+			asking = append(asking, listsOf(&asked)...)
 		}
 	}
 	var issues []issue
@@ -99,7 +99,7 @@ func (p *pathCase) ruleAffinity() []issue {
 
 // listOf quotes a rule that looks up a list of clients, and how long that keeps them, if the rule does not say it:
 // in nftables the list does.
-func listOf(s *netfilter.Step) []report.Evidence {
+func listsOf(s *netfilter.Step) []report.Evidence {
 	if s.Ref.Rule == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (p *pathCase) comesBack(first *outcome) (same bool, asked netfilter.Step, k
 	if first.recent == "" {
 		return false, asked, true
 	}
-	res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
+	res := p.walker.Walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Listed: first.recent, Steps: true})
 	same, known = p.sampled(&res, func(got *outcomes) bool {
 		// What is dropped or rejected on its path to the endpoint is sent to no other one: that is a finding of its own.
 		all := 0.0

@@ -179,8 +179,7 @@ func (p *pathCase) walkOnward() []onward {
 		return *p.onward
 	}
 	out := []onward{}
-	p.first = start(p.want.Frontend, p.want.Origin)
-	s, client, lists := &p.first, "", ""
+	s, client, lists := start(p.want.Frontend, p.want.Origin), "", ""
 	if p.want.Origin.Kind == expect.FromPod {
 		client = p.want.Origin.Iface
 	}
@@ -190,10 +189,12 @@ func (p *pathCase) walkOnward() []onward {
 			!end.Packet.DNAT && !end.Packet.Virtual.IsValid() {
 			continue
 		}
-		x, left := p.onwardBy(s, i, nil, client, lists)
-		for _, hop := range p.res.Outcomes[i].Hops { // end may be of a list that a walk has replaced
+		x, left := p.onwardBy(&s, end, client, lists)
+		for _, hop := range end.Hops {
+			by := *end
+			by.Packet.Out, by.Packet.NextHop = hop.Out, hop.NextHop
 			var y onward
-			y, left = p.onwardBy(s, i, &hop, client, left)
+			y, left = p.onwardBy(&s, &by, client, left)
 			x = eitherWay(x, y)
 		}
 		lists = left
@@ -201,7 +202,7 @@ func (p *pathCase) walkOnward() []onward {
 			out = append(out, x)
 		}
 	}
-	if u := p.another(*s, lists); u != nil && len(out) == 0 {
+	if u := p.another(s, lists); u != nil && len(out) == 0 {
 		out = append(out, onward{unsure: u})
 	}
 	p.onward = &out
@@ -226,25 +227,16 @@ func (p *pathCase) answerBy(
 	return x
 }
 
-// onwardBy is what becomes of the packets behind the first at an end of the walk, where that left by a next hop; nil
-// stands for that of the end. lists are those of sets that packets have changed, before it and behind it.
+// onwardBy is what becomes of the packets behind the first at an end of the walk. lists are those of sets that packets
+// have changed, before it and behind it.
 func (p *pathCase) onwardBy(
-	s *netfilter.Start, i int, hop *netfilter.Hop, client, lists string,
+	s *netfilter.Start, end *netfilter.Outcome, client, lists string,
 ) (x onward, left string) {
-	at := func() *netfilter.Outcome { // a walk may have replaced the list
-		if hop == nil {
-			return &p.res.Outcomes[i]
-		}
-		by := p.res.Outcomes[i]
-		by.Packet.Out, by.Packet.NextHop = hop.Out, hop.NextHop
-		return &by
-	}
-	end := at()
 	in, certain := p.answersBy(end)
 	passed := p.walker.Passes(*s, end, in, client)
 	first := p.walker.Left(end)
 	if !passed.Answer || !passed.Rest {
-		return p.onwardWalked(s, at, in, certain, passed, first, lists)
+		return p.onwardWalked(s, end, in, certain, passed, first, lists)
 	}
 	if u := p.strays(end, in, certain); u != nil {
 		return onward{unsure: []netfilter.Uncertain{*u}}.of(end), lists
@@ -252,14 +244,11 @@ func (p *pathCase) onwardBy(
 	return onward{end: end}, first.With(lists + passed.Lists).Lists
 }
 
-// onwardWalked is onwardBy where the short check of the walker does not settle it. at returns the end: a walk may have
-// replaced the list that it is of.
+// onwardWalked is onwardBy where the short check of the walker does not settle it.
 func (p *pathCase) onwardWalked(
-	s *netfilter.Start, at func() *netfilter.Outcome, in string, certain bool, passed netfilter.Passed,
+	s *netfilter.Start, end *netfilter.Outcome, in string, certain bool, passed netfilter.Passed,
 	first netfilter.Left, lists string,
 ) (x onward, left string) {
-	p.keep()
-	end := at()
 	answer := onward{left: []netfilter.Left{passed.Left}}
 	if !passed.Answer {
 		if answer = p.answerBy(s, end, in, certain, netfilter.Options{}); answer.bad() {

@@ -111,9 +111,6 @@ func (p *pathCase) against(a *expect.Path) *pathCase {
 		t.svc = svc
 	}
 	t.compare()
-	if t.kept && !p.kept {
-		p.res.Outcomes, p.kept = t.res.Outcomes, true
-	}
 	return &t
 }
 

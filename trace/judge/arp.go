@@ -37,12 +37,11 @@ var silentToARP = &detector{stage: stageOnward, path: func(p *pathCase) []issue 
 			"has the address from elsewhere",
 	}
 	known := map[hop]bool{}
-	for i := range len(p.res.Outcomes) {
-		if end := &p.res.Outcomes[i]; end.End != netfilter.Sent || !end.Packet.DNAT {
+	for i := range p.res.Outcomes {
+		end := &p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
-		last := p.res.Outcomes[i]
-		end := &last
 		named := func() { // the text is made for few
 			if to := addressText(netip.AddrPortFrom(end.Packet.Dst, end.Packet.DstPort)); !slices.Contains(is.endpoints, to) {
 				is.endpoints = append(is.endpoints, to)
@@ -108,11 +107,11 @@ func (p *pathCase) betweenPods(is issue) []issue {
 		return nil
 	}
 	for i := range p.res.Outcomes {
-		if end := &p.res.Outcomes[i]; end.End != netfilter.Sent || !end.Packet.DNAT {
+		end := &p.res.Outcomes[i]
+		if end.End != netfilter.Sent || !end.Packet.DNAT {
 			continue
 		}
-		end := p.res.Outcomes[i]
-		rule := p.between(&end)
+		rule := p.between(end)
 		if rule.Chain == nil {
 			continue
 		}

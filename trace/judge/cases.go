@@ -19,9 +19,6 @@ func (p *pathCase) compareCases(want *expect.Path) {
 	if cases == nil {
 		return
 	}
-	if !p.kept {
-		p.res.Outcomes, p.kept = slices.Clone(p.res.Outcomes), true
-	}
 	var tried []*pathCase
 	for _, outcomes := range cases {
 		t := *p
@@ -46,9 +43,9 @@ func (p *pathCase) compareCases(want *expect.Path) {
 		}
 		return
 	}
-	res, kept, onward, ways := p.res, p.kept, p.onward, p.ways
+	res, onward, ways := p.res, p.onward, p.ways
 	*p = *tried[0]
-	p.res, p.kept, p.onward, p.ways, p.found = res, kept, onward, ways, all
+	p.res, p.onward, p.ways, p.found = res, onward, ways, all
 	p.unsettled = slices.ContainsFunc(tried, func(t *pathCase) bool { return t.unsettled })
 	p.doubts = nil
 	for _, t := range tried {

@@ -98,7 +98,6 @@ func (c *contest) walked(svc *corev1.Service, wants []expect.Path) *pathCase {
 	f, o := wants[0].Frontend, wants[0].Origin
 	p.res = c.walker.Walk(start(f, o), netfilter.Options{Enters: c.enters(&f, &o, false)})
 	p.got = c.outcomesOf(f, &p.res)
-	p.keep()
 	return p
 }
 

@@ -64,7 +64,7 @@ func (e *stoppedEnd) to() netip.AddrPort {
 // no branch of the walk leads that is not stopped. may are the others at which something may stop packets.
 func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) *obstacle) (sure, may []stoppedEnd) {
 	var found []stoppedEnd
-	for i := range len(p.res.Outcomes) { // a check may walk, which replaces the list
+	for i := range p.res.Outcomes {
 		if s := byEveryHop(&p.res.Outcomes[i], check); s.found() {
 			found = append(found, stoppedEnd{p.res.Outcomes[i], s})
 		}
@@ -81,17 +81,15 @@ func (p *pathCase) stoppedEnds(check func(end *netfilter.Outcome) *obstacle) (su
 }
 
 // byEveryHop asks check of an end, by each way that packets may leave there: what stops them on some of these only may
-// stop them. A check that walks takes a copy of the end before it does: the walk uses the memory of the list.
+// stop them.
 func byEveryHop(at *netfilter.Outcome, check func(end *netfilter.Outcome) *obstacle) *obstacle {
 	if len(at.Hops) == 0 {
 		return check(at)
 	}
-	end := *at
-	by := end
-	out := check(&by)
+	out := check(at)
 	free := !out.found()
-	for _, hop := range end.Hops {
-		by = end
+	for _, hop := range at.Hops {
+		by := *at
 		by.Packet.Out, by.Packet.NextHop = hop.Out, hop.NextHop
 		s := check(&by)
 		switch {

@@ -107,7 +107,7 @@ func (p *pathCase) rulesDisagree() []issue {
 	leads := map[ruleKey]bool{} // chains that a rule of the walk leads to
 	certain := map[ruleKey]string{}
 	for i, listed := range p.clients() {
-		res := p.walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Steps: true, Listed: listed})
+		res := p.walker.Walk(start(p.want.Frontend, p.want.Origin), netfilter.Options{Steps: true, Listed: listed})
 		if len(res.Uncertain) > 0 || res.Both || res.Ended != "" {
 			return nil // of what is not known, the rules' order among equals included, the kernel may do either
 		}

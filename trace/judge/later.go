@@ -141,7 +141,6 @@ func (p *pathCase) another(s netfilter.Start, lists string) []netfilter.Uncertai
 	if lists == "" {
 		return nil
 	}
-	p.keep()
 	s.Packet.Recent = lists
 	res := p.walker.Walk(s, netfilter.Options{Enters: p.entered})
 	for i := range res.Outcomes {

@@ -110,9 +110,9 @@ func (p *pathCase) hairpin() []issue {
 		}
 		self := want.Origin
 		self.Address, self.Pod = e.Address.Addr(), ""
-		res := p.walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
+		res := p.walker.Walk(start(want.Frontend, self), netfilter.Options{Only: e.Address})
 		if len(res.Uncertain) > 0 { // its cases are told by all branches
-			res = p.walk(start(want.Frontend, self), netfilter.Options{})
+			res = p.walker.Walk(start(want.Frontend, self), netfilter.Options{})
 		}
 		if translated, known := p.sampled(&res, func(got *outcomes) bool {
 			return !slices.ContainsFunc(got.list, func(o outcome) bool {

@@ -84,7 +84,6 @@ func unsureHop(
 		sending := false
 		for i, hops := range p.everyHop(code == NeighbourFailed || code == RoutedByPod) {
 			for _, h := range hops {
-				p.keep() // a walk may use the memory of the list
 				end := &p.res.Outcomes[i]
 				d := in(p, h, end)
 				if d == nil {

@@ -57,7 +57,7 @@ func apart(pkt *netfilter.Packet, first *netfilter.Outcome) bool {
 }
 
 // citeTracking finds the rules by which a packet that ended so is apart from its connection, where it is lost by that,
-// or is not known to arrive. again walks it with its steps, in the memory of the outcomes.
+// or is not known to arrive. again walks it with its steps.
 func (x *onward) citeTracking(first *netfilter.Outcome, ends []netfilter.Outcome, again func() netfilter.Result) {
 	unsure := x.code == "" && len(x.unsure) > 0 && !slices.ContainsFunc(ends, func(o netfilter.Outcome) bool {
 		return !apart(&o.Packet, first)

@@ -63,12 +63,7 @@ type outcomes struct {
 }
 
 func (n *node) outcomesOf(f expect.Frontend, res *netfilter.Result) outcomes {
-	return n.outcomesIn(nil, f, res)
-}
-
-// outcomesIn is outcomesOf in the memory of a list that is no longer used.
-func (n *node) outcomesIn(room []outcome, f expect.Frontend, res *netfilter.Result) outcomes {
-	out := outcomes{list: slices.Grow(room[:0], len(res.Outcomes))}
+	out := outcomes{list: make([]outcome, 0, len(res.Outcomes))}
 	// Of many, those in the list by where they go.
 	var at map[netip.AddrPort][]int
 	if len(res.Outcomes) > fewOutcomes {

@@ -28,16 +28,6 @@ type worker struct {
 	watched   bool        // the packet of the last path came to rules that tell pods apart
 	asked     bool        // what another Node says decides over the last path
 	wanted    expect.Path // what was expected of the last path, before it was judged
-	// last is the last path, and want what was expected of it: the next one takes their memory.
-	last pathCase
-	want expect.Path
-	// room is what the next path's lists of outcomes take their memory from.
-	room struct {
-		walked []netfilter.Outcome
-		got    []outcome
-	}
-	// first is the packet of the last path that opens a connection: what walks it keeps pointers to it.
-	first netfilter.Start
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo cache[netip.Addr, []host.Hop]
 	// siblings is what routedPods has found.
@@ -65,12 +55,6 @@ type worker struct {
 	tunnelWalks cache[tunnelKey, tunnelWalk]
 	// resolved is what passes has found.
 	resolved map[netfilter.Resolution]netfilter.Passing
-
-	// listed is what listOf has returned last.
-	listed struct {
-		of   *expect.Endpoint
-		list []report.Endpoint
-	}
 
 	// For a Memory; nil without one.
 	digest            *digest.Digest
@@ -103,9 +87,7 @@ type pathCase struct {
 	res  netfilter.Result
 	got  outcomes
 
-	entered bool                // the packet is certain to come in by its origin's interface
-	kept    bool                // res.Outcomes is the case's own, and not the walker's
-	room    []netfilter.Outcome // for keep
+	entered bool // the packet is certain to come in by its origin's interface
 	// unsettled: something may stop packets (stoppedEnds).
 	unsettled bool
 	// doubts are what decides about further packets that the path is judged by, and cannot be evaluated (sampled).
@@ -150,28 +132,14 @@ func (p *pathCase) hook() netfilter.Hook {
 	return netfilter.Prerouting
 }
 
-// walk walks another packet. What the path's own walk has found stays.
-func (p *pathCase) walk(s netfilter.Start, opt netfilter.Options) netfilter.Result {
-	p.keep()
-	return p.walker.Walk(s, opt)
-}
-
-// keep takes what the path's own walk has found from the walker, which uses the memory for its next walk.
-func (p *pathCase) keep() {
-	if !p.kept {
-		p.res.Outcomes, p.kept, p.room = append(p.room[:0], p.res.Outcomes...), true, nil
-	}
-}
-
 // settle says that somebody else than kube-proxy's rules answers, so that these are not compared.
 func (p *pathCase) settle() { p.settled = true }
 
 // path judges one frontend from one origin.
 func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) report.Path {
-	w.want = w.exp.Path(f, o)
-	w.watched, w.asked, w.wanted = false, false, w.want
-	p := &w.last
-	*p = pathCase{worker: w, svc: svc, want: &w.want}
+	want := w.exp.Path(f, o)
+	w.watched, w.asked, w.wanted = false, false, want
+	p := &pathCase{worker: w, svc: svc, want: &want}
 	if why := w.blind(svc, f, o); why != "" {
 		out := report.Path{
 			Verdict:  report.Unknown,
@@ -186,13 +154,8 @@ func (w *worker) path(svc *corev1.Service, f expect.Frontend, o expect.Origin) r
 		Steps: w.req.Steps, Enters: p.entered, Watch: w.distinct.chains,
 	})
 	w.watched = p.res.Watched
-	p.got = w.outcomesIn(w.room.got, f, &p.res)
-	w.room.got = p.got.list
-	p.room = w.room.walked
+	p.got = w.outcomesOf(f, &p.res)
 	p.compareAnswers()
-	if p.kept {
-		w.room.walked = p.res.Outcomes
-	}
 	p.conclude()
 	p.reconsider()
 	out := report.Path{}
@@ -294,29 +257,25 @@ func (p *pathCase) describe(out *report.Path) {
 	if o.Address.IsValid() {
 		out.Origin.Address = o.Address.String()
 	}
-	out.Expected = p.expectedOf(p.want)
+	out.Expected = expectedOf(p.want)
 	if p.req.PerPathService {
 		out.Service = &report.ObjectRef{Namespace: p.svc.Namespace, Name: p.svc.Name}
 	}
 }
 
-func (w *worker) expectedOf(want *expect.Path) report.Expected {
+func expectedOf(want *expect.Path) report.Expected {
 	return report.Expected{
 		Action:          string(want.Action),
 		Masquerade:      string(want.Masquerade),
 		AffinitySeconds: want.AffinitySeconds,
-		Endpoints:       w.listOf(want.Endpoints),
+		Endpoints:       listOf(want.Endpoints),
 	}
 }
 
-// listOf returns endpoints as reports have them. Paths to the same endpoints, which come one after the other, have one
-// list together.
-func (w *worker) listOf(list []expect.Endpoint) []report.Endpoint {
+// listOf returns endpoints as reports have them.
+func listOf(list []expect.Endpoint) []report.Endpoint {
 	if len(list) == 0 {
 		return nil
-	}
-	if w.listed.of == &list[0] && len(w.listed.list) == len(list) {
-		return w.listed.list
 	}
 	out := make([]report.Endpoint, len(list))
 	for i := range list {
@@ -326,7 +285,6 @@ func (w *worker) listOf(list []expect.Endpoint) []report.Endpoint {
 			Share: 1 / float64(len(list)), Pod: x.Pod, Node: x.Node,
 		}
 	}
-	w.listed.of, w.listed.list = &list[0], out
 	return out
 }
 

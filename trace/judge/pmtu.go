@@ -128,7 +128,6 @@ func (p *pathCase) messageLost(
 	if about == netfilter.Reply {
 		dev = end.Packet.Out
 	}
-	p.keep()
 	res := p.walker.TooBig(s, end, about, p.ownAddress(dev, end.Packet.Dst.Is4()))
 	if res.Ended != "" {
 		return where, nil, ""

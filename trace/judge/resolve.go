@@ -51,7 +51,6 @@ func (p *pathCase) passes(r netfilter.Resolution) netfilter.Passing {
 	if x, ok := p.resolved[r]; ok {
 		return x
 	}
-	p.keep()
 	x := p.walker.ResolutionPasses(&r)
 	if p.resolved == nil {
 		p.resolved = map[netfilter.Resolution]netfilter.Passing{}
@@ -267,15 +266,15 @@ func (p *pathCase) unresolvable(st stage) []issue {
 		if len(hops) == 0 {
 			continue
 		}
-		end := p.res.Outcomes[i]
+		end := &p.res.Outcomes[i]
 		if st == stageSettings {
 			if !end.Certain {
 				continue
 			}
-			hops = p.hops(&p.want.Origin, &end)
+			hops = p.hops(&p.want.Origin, end)
 		}
 		for _, h := range hops {
-			b := p.blockedAt(h, &end)
+			b := p.blockedAt(h, end)
 			if b == nil || b.certain != (st == stageSettings) {
 				continue
 			}

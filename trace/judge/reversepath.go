@@ -85,9 +85,7 @@ func (p *pathCase) takenForOwn(own *host.Reverse, certain bool) *obstacle {
 
 // answerFilteredByMark walks the answer up to where it is routed.
 func (p *pathCase) answerFilteredByMark(end *netfilter.Outcome, in string) *obstacle {
-	by := *end
-	p.keep()
-	res := p.walker.Answer(start(p.want.Frontend, p.want.Origin), &by, in, netfilter.Options{Enters: true})
+	res := p.walker.Answer(start(p.want.Frontend, p.want.Origin), end, in, netfilter.Options{Enters: true})
 	out := &obstacle{}
 	for i := range res.Outcomes {
 		x := &res.Outcomes[i]

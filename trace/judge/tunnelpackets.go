@@ -95,7 +95,7 @@ func (p *pathCase) walkTunnel(inside *netfilter.Packet) (w tunnelWalk) {
 		return w
 	}
 	s := netfilter.Start{Hook: netfilter.Output, Packet: packet}
-	res := p.walk(s, netfilter.Options{})
+	res := p.walker.Walk(s, netfilter.Options{})
 	w.out = p.tunnelEnds(&res, what, func(end *netfilter.Outcome) *obstacle {
 		x := &end.Packet
 		switch {
@@ -139,7 +139,7 @@ func (p *pathCase) walkBack(s netfilter.Start, sent netfilter.Outcome) *obstacle
 			Family: packet.Family, Proto: packet.Proto, Src: packet.Dst, Dst: packet.Src, DstPort: packet.DstPort, In: in,
 			Ports: packet.Ports,
 		}
-		res = p.walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: back},
+		res = p.walker.Walk(netfilter.Start{Hook: netfilter.Prerouting, Packet: back},
 			netfilter.Options{Enters: sent.Packet.Hop() == packet.Dst})
 	}
 	what := fmt.Sprintf("the packets from %s that carry answers", packet.Dst)

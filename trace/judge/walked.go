@@ -28,7 +28,7 @@ func (p *pathCase) walkedSteps() *walked {
 
 // stepsOf walks a packet for its steps.
 func (p *pathCase) stepsOf(s netfilter.Start, opt netfilter.Options) *walked {
-	res := p.walk(s, opt)
+	res := p.walker.Walk(s, opt)
 	w := &walked{node: p.node, steps: res.Steps}
 	for i := range res.Steps {
 		if s := &res.Steps[i]; s.Kind == netfilter.StepCall {

@@ -91,7 +91,6 @@ func (p *pathCase) reconsider() {
 	if len(matters) == 0 {
 		return
 	}
-	p.keep()
 	wrong := p.verdict == report.Mismatch
 	answers := make([]uint8, len(open))
 	for range mostWorlds - 1 {
@@ -163,7 +162,7 @@ func (p *pathCase) under(w *node) *pathCase {
 	other := *p.worker
 	other.node = w
 	want := w.exp.Path(p.want.Frontend, p.want.Origin)
-	q := &pathCase{worker: &other, svc: p.svc, want: &want, res: p.res, got: p.got, kept: true}
+	q := &pathCase{worker: &other, svc: p.svc, want: &want, res: p.res, got: p.got}
 	q.compare()
 	q.conclude()
 	q.unsureOfSource()

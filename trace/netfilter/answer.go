@@ -101,8 +101,7 @@ type zoneKey struct{}
 
 // Answer follows the answer to a packet that came from s to an outcome o, Sent or Delivered, back through the node: it
 // comes in by the interface in, or a socket of the node makes it where o is Delivered. With Options.Further it is a
-// later packet of the endpoint. Its outcome is right where [Answered] says so. The Outcomes of all other results of the
-// Walker are no longer good.
+// later packet of the endpoint. Its outcome is right where [Answered] says so.
 func (w *Walker) Answer(s Start, o *Outcome, in string, opt Options) Result {
 	p := o.Packet
 	from := Start{Hook: Prerouting, Packet: Packet{

@@ -33,17 +33,10 @@ type cursor struct {
 func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 	f := &w.frames[depth]
 	f.reset()
-	if w.mayBeStraight(c) {
-		f.out = append(f.out, *in)
-		b := &f.out[0]
-		if verdict, ok := w.straight(h, c, &b.pkt, depth); ok {
-			b.verdict, b.end, b.last = verdict, Sent, nil
-			w.held++
-			return f.out
-		}
-		f.out = f.out[:0]
+	w.watched = w.watched || w.opt.Watch[c]
+	if w.trail != nil {
+		w.trail.add(c)
 	}
-	w.enter(c)
 	cur := &f.cur
 	*cur = *in
 	cur.verdict, cur.end, cur.last = Next, Sent, nil
@@ -70,14 +63,6 @@ func (w *Walker) chain(h Hook, c *Chain, in *branch, depth int) []branch {
 			return f.out
 		}
 		cand = c.candidates(&cur.pkt)
-	}
-}
-
-// enter notes that the packet has come to a chain.
-func (w *Walker) enter(c *Chain) {
-	w.watched = w.watched || w.opt.Watch[c]
-	if w.trail != nil {
-		w.trail.add(c)
 	}
 }
 

@@ -116,7 +116,7 @@ func (w *Walker) fromPrerouting(in branch) {
 		w.finish([]branch{in}, NoRoute)
 		return
 	}
-	alive := w.comeIn(append(w.first[:0], in), in.pkt.Src)
+	alive := w.comeIn(append(w.list(1), in), in.pkt.Src)
 	toRoute := w.list(len(alive))
 	for i := range alive {
 		b := &alive[i]
@@ -149,7 +149,7 @@ func (w *Walker) fromPrerouting(in branch) {
 // NAT is settled by then: the nat chains of PREROUTING and INPUT do not see it a second time.
 func (w *Walker) fromOutput(in branch) {
 	in.pkt.Local = true
-	alive := w.hook(Output, leave(w.output(in, w.first[:0])), false)
+	alive := w.hook(Output, leave(w.output(in, w.list(1))), false)
 	alive = append(alive, w.resend()...)
 	loop, sent := w.byRoute(w.hook(Postrouting, leave(alive), false))
 	w.finish(w.goOut(sent), Sent)
@@ -201,10 +201,7 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 		if alive = w.act(h, s.order(h), !s.nat, alive); len(alive) == 0 {
 			return nil
 		}
-		if cap(w.spare) < len(alive) {
-			w.spare = w.list(len(alive) + 1)
-		}
-		next := w.spare[:0]
+		next := w.list(len(alive))
 		for j := range alive {
 			if s.nat && natSettled(&alive[j].pkt, h) {
 				next = append(next, alive[j])
@@ -213,8 +210,7 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 			from := len(next)
 			scheduled := alive[j].pkt.Virtual.IsValid()
 			if h == Output {
-				before := alive[j].pkt // next may lie in the same place
-				next = w.reroute(s, &before, w.slot(h, s, &alive[j], next), from)
+				next = w.reroute(s, &alive[j].pkt, w.slot(h, s, &alive[j], next), from)
 			} else {
 				next = w.slot(h, s, &alive[j], next)
 			}
@@ -222,7 +218,7 @@ func (w *Walker) through(h Hook, slots []slot, alive []branch, natDone bool) []b
 				next = w.scheduled(next, from)
 			}
 		}
-		w.spare, alive = alive, w.merge(next)
+		alive = w.merge(next)
 		w.held = len(w.ended) + len(alive) + len(w.resent)
 	}
 	return w.act(h, afterAll, false, alive)

@@ -193,10 +193,9 @@ func (w *Walker) calling(slots []slot, h Hook, l *host.Layer, port string) []slo
 
 // nested runs a hook in the middle of another one.
 func (w *Walker) nested(h Hook, bs []branch) []branch {
-	outer, spare, calls := w.ctx.Hook, w.spare, w.calls
-	w.spare = nil
-	out := slices.Clone(w.hook(h, bs, false))
-	w.ctx.Hook, w.spare, w.calls = outer, spare, calls
+	outer, calls := w.ctx.Hook, w.calls
+	out := w.hook(h, bs, false)
+	w.ctx.Hook, w.calls = outer, calls
 	return out
 }
 

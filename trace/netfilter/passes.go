@@ -52,7 +52,7 @@ const mostLeft = 8
 
 // Passes tells whether no rule of the node can stop the packets behind the first, nor change their path; it costs a
 // walk for each class of packets only. Answers come in by the interface in, and have to leave by the interface to,
-// unless that is "" or UnknownIface. The Outcomes of other results stay as they are.
+// unless that is "" or UnknownIface.
 func (w *Walker) Passes(s Start, o *Outcome, in, to string) (p Passed) {
 	if o.Packet.Untracked || o.Packet.Virtual.IsValid() || w.answerMark(o) != 0 {
 		return p
@@ -202,19 +202,6 @@ const maxClasses = 1 << 10
 
 // passage walks a packet of a class, of which no address and no port is known.
 func (w *Walker) passage(k *class) passage {
-	for i := range w.asked {
-		if a := &w.asked[i]; a.class == *k {
-			return a.passage
-		}
-	}
-	x := w.passageOf(k)
-	w.asked[w.oldest].class, w.asked[w.oldest].passage = *k, x
-	w.oldest = (w.oldest + 1) % len(w.asked)
-	return x
-}
-
-// passageOf is passage for one that was not asked for a moment ago.
-func (w *Walker) passageOf(k *class) passage {
 	if x, ok := w.classes[*k]; ok {
 		return x
 	}
@@ -249,8 +236,7 @@ func (w *Walker) class(k *class) (x passage) {
 		p.Ending = MayEnd
 	}
 	w.start = p
-	alive := w.first[:0]
-	alive = append(alive, branch{pkt: p, p: 1})
+	alive := []branch{{pkt: p, p: 1}}
 	if k.hook == Output {
 		alive[0].pkt.Local, alive[0].pkt.Out = true, k.out
 		if k.turn == Later {

@@ -159,23 +159,8 @@ func query(p *Packet) host.Query {
 	return q
 }
 
-// route looks up the route of a packet as it is: of one that came in by Packet.In, or that a local process sends. Most
-// are asked for several times in a row, for the packets of one connection to each of its endpoints.
-func (w *Walker) route(p *Packet) host.Lookup {
-	q := query(p)
-	if !w.host.ByDestination(&q) {
-		return w.host.Lookup(q)
-	}
-	for i := range w.looked.up {
-		if x := &w.looked.up[i]; x.dst == q.Dst && x.local == q.Local {
-			return x.route
-		}
-	}
-	x := &w.looked.up[w.looked.oldest]
-	w.looked.oldest = (w.looked.oldest + 1) % len(w.looked.up)
-	x.dst, x.local, x.route = q.Dst, q.Local, w.host.Lookup(q)
-	return x.route
-}
+// route looks up the route of a packet as it is: of one that came in by Packet.In, or that a local process sends.
+func (w *Walker) route(p *Packet) host.Lookup { return w.host.Lookup(query(p)) }
 
 // take gives a branch a route, and appends it to out: once for each next hop, where there are several. What has no
 // route ends. Where the route is not known, and may be none, or behind the translation lead to several next hops, the
@@ -394,7 +379,7 @@ func (w *Walker) reroute(s *slot, before *Packet, bs []branch, from int) []branc
 	if !slices.ContainsFunc(bs[from:], func(b branch) bool { return changed(&b.pkt) }) {
 		return bs
 	}
-	fresh := append(w.list(len(bs)-from), bs[from:]...)
+	fresh := slices.Clone(bs[from:])
 	bs = bs[:from]
 	for i := range fresh {
 		b := &fresh[i]

@@ -4,7 +4,6 @@ package netfilter
 
 import (
 	"net/netip"
-	"sync/atomic"
 )
 
 // Backend is the kernel's subsystem that a table belongs to.
@@ -88,10 +87,9 @@ type Chain struct {
 	// Unread says why the rules of a base chain could not be read: the walk takes it for opaque. Empty: they were read.
 	Unread string
 
-	index   *index        // made by Link
-	targets []*Chain      // made by Link
-	number  int32         // among all chains of the ruleset; made by Link
-	forked  atomic.Uint32 // how often it could not be run in place (oftenForked), for all Walkers
+	index   *index   // made by Link
+	targets []*Chain // made by Link
+	number  int32    // among all chains of the ruleset; made by Link
 	// calls makes it stand for what br_netfilter runs; nil for chains of rules.
 	calls func(*branch) []branch
 }

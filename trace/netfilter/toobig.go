@@ -30,7 +30,7 @@ func TooBigName(f Family) string {
 // packet is one of the connection that began at s and has come to the outcome o, Sent; about is Later where the client
 // has sent it, Reply where the endpoint has. The message has the connection from its beginning, so that no rule takes
 // it out of connection tracking (icmp_glue_bits in net/ipv4/icmp.c, icmpv6_getfrag in net/ipv6/icmp.c), and what it
-// quotes is translated back. The Outcomes of all other results of the Walker are no longer good.
+// quotes is translated back.
 func (w *Walker) TooBig(s Start, o *Outcome, about Turn, src netip.Addr) Result {
 	c := connection(&s, &o.Packet, Left{Mark: o.Packet.CTMark})
 	p := Packet{

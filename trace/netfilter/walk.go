@@ -153,12 +153,9 @@ type Walker struct {
 	ctx    Context
 	opt    Options
 	frames [maxDepth]frame
-	spare  []branch // the other one of two buffers that branches go to and fro between
-	first  []branch // a buffer for the branch that a walk starts with
-	room   []branch // what the walk's lists of branches take their room from
+	room   []branch // what the walk's lists of branches take their memory from (list)
 	ended  []branch // branches that have come to an end
 	resent []branch // what IPVS has scheduled at the hook in progress, and sends on itself
-	found  []Outcome
 
 	start     Packet
 	held      int // branches that are held anywhere, about
@@ -177,19 +174,6 @@ type Walker struct {
 	routes    []RouteStep
 	offloads  []Ref // Result.Offloads
 	classes   map[class]passage
-	asked     [4]struct { // of them those that were asked for last: most are asked for again
-		class   class
-		passage passage
-	}
-	oldest int // index into asked
-	looked struct {
-		up [8]struct { // routes that depend on nothing but the destination: those that were asked for last
-			dst   netip.Addr
-			local bool
-			route host.Lookup
-		}
-		oldest int
-	}
 	memo      memo
 	memoAfter int       // for tests; else memoAfter
 	recording recording // of the visit that is being recorded; nil for none
@@ -200,8 +184,7 @@ type Walker struct {
 // NewWalker prepares walks through a linked ruleset. h may know nothing but must not be nil; sets may be nil.
 func NewWalker(rs *Ruleset, h *host.Network, sets SetLookup, options ...WalkerOption) *Walker {
 	w := &Walker{
-		host: h, first: make([]branch, 0, 1), room: make([]branch, 0, roomOfWalk),
-		groups: map[string]string{},
+		host: h, room: make([]branch, 0, roomOfWalk), groups: map[string]string{},
 		unkIDs: map[unknownKey]uint{}, stepIDs: map[stepKey]int{}, limits: defaults, memoAfter: memoAfter,
 	}
 	w.ctx = Context{Host: h, Sets: sets, Recent: w.recent, OneOf: map[string][]string{}}
@@ -234,13 +217,13 @@ func WithoutIPsec(none bool) WalkerOption {
 	return func(w *Walker) { w.ctx.Untransformed = none }
 }
 
-// WithMemoAfter makes a walk remember what chains do, and run none in place any more, once it has run that many rules,
-// for tests that compare walks with and without: its result never depends on it, but for rounding, unless it is Ended.
+// WithMemoAfter makes a walk remember what chains do once it has run that many rules, for tests that compare walks with
+// and without: its result never depends on it, but for rounding, unless it is Ended.
 func WithMemoAfter(rules int) WalkerOption {
 	return func(w *Walker) { w.memoAfter = rules }
 }
 
-// Walk follows a packet from s to all its possible ends. The Result's Outcomes are good until the next call.
+// Walk follows a packet from s to all its possible ends.
 func (w *Walker) Walk(s Start, opt Options) Result {
 	w.reset(opt)
 	p := s.Packet
@@ -263,21 +246,18 @@ func (w *Walker) reset(opt Options) {
 	w.unknown, w.steps, w.routes, w.offloads, w.ended, w.resent = nil, nil, nil, nil, w.ended[:0], nil
 	w.stepCalls, w.calls, w.passes = w.stepCalls[:0], 0, 0
 	w.held, w.gaveUp, w.budget, w.watched = 0, false, "", false
-	w.memo, w.recording = memo{}, nil
-	w.spare, w.room = nil, w.room[:0]
+	w.memo, w.recording, w.room = memo{}, nil, w.room[:0]
 	w.unkIDs, w.stepIDs = emptied(w.unkIDs), emptied(w.stepIDs)
 	if cap(w.ended) > keptBranches {
 		w.ended = nil
 	}
-	if cap(w.found) > keptBranches {
-		w.found = nil
-	}
 }
 
-// roomOfWalk is how many branches the lists of one walk have room for without a new allocation: enough for most.
+// roomOfWalk is how many branches the lists of one walk take from the memory of the walk before: enough for most.
 const roomOfWalk = 96
 
-// list returns an empty list with room for n branches at least, that nothing else has. It is good until the next walk.
+// list returns an empty list with room for n branches. It is for one walk, and no Result has any of it. Without it judge's
+// BenchmarkNode takes a fifth more of a processor (0.57 s for 0.48 s) and three times the memory (389 MB for 134 MB).
 func (w *Walker) list(n int) []branch {
 	used := len(w.room)
 	if cap(w.room)-used < n {
@@ -298,7 +278,7 @@ func emptied[K comparable, V any](m map[K]V) map[K]V {
 
 func (w *Walker) result() Result {
 	bs := w.mergeEnds(w.merge(w.ended))
-	w.found = w.found[:0]
+	found := make([]Outcome, 0, len(bs))
 	var relevant uint64
 	for i := range bs {
 		b := &bs[i]
@@ -311,10 +291,10 @@ func (w *Walker) result() Result {
 		if !o.Certain {
 			o.P = min(o.P, 1) // it may be the sum over several cases of what is not known
 		}
-		w.found = append(w.found, o)
+		found = append(found, o)
 	}
 	res := Result{
-		Outcomes: w.found, Steps: w.steps, Routes: w.routes, Both: len(w.unknown) > 0, Ended: w.budget,
+		Outcomes: found, Steps: w.steps, Routes: w.routes, Both: len(w.unknown) > 0, Ended: w.budget,
 		Watched: w.watched, Offloads: w.offloads, ByTurn: w.ctx.ByTurn,
 	}
 	for i, u := range w.unknown {

@@ -192,6 +192,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 			return ctx.Err()
 		}
+		if over := a.objects.holding.overSince(); !over.IsZero() && time.Since(over) > a.Full {
+			return errNothingHeld // all is read again by the next process
+		}
 		var err error
 		if reason, err = a.await(ctx); err != nil {
 			return err
@@ -309,6 +312,9 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 		}
 	}()
 	a.at = at
+	if !a.objects.holding.overSince().IsZero() {
+		return errNothingHeld
+	}
 	files, err := a.Read(ctx)
 	if err != nil {
 		return err
@@ -323,6 +329,7 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	if !at.Before(a.anewAt) {
 		a.memory.Forget()
 		a.anewAt = at.Add(jittered(a.Full))
+		a.objects.readAgain()
 		if a.objects.knowsOthers() { // of which one may be gone
 			a.readNodes(ctx, at)
 		}
@@ -343,8 +350,12 @@ func (a *Agent) look(ctx context.Context, at time.Time) (err error) {
 	a.listed = got.Mode != nil && got.Mode.Actual == kubeproxy.IPTables
 	a.measure(&got, at, end)
 	v := a.viewOf(&got, state)
+	v.notHeld = len(a.index.Left)
 	if v.notJudged > 0 {
 		why := context.Cause(ctx)
+		if why == nil && v.notHeld > 0 {
+			why = errNotHeld
+		}
 		if why == nil {
 			why = errTooMuch
 		}

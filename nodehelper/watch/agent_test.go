@@ -25,6 +25,7 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/test/tenant"
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -83,6 +84,12 @@ func capture(t testing.TB, name, node string, beside ...tenant.Objects) *capture
 // agent returns an agent of the node that has read the objects; its passes are made by the test.
 func (c *captured) agent(t *testing.T) *Agent {
 	t.Helper()
+	return c.agentThatHolds(t, bounds.APIObjects)
+}
+
+// agentThatHolds is agent with another bound of what the objects may take.
+func (c *captured) agentThatHolds(t *testing.T, most int) *Agent {
+	t.Helper()
 	a, err := New(Options{
 		Node: c.node.Name, Client: c.client, Share: 1, Full: time.Hour, Poll: time.Hour,
 		Read: func(context.Context) (*snapshot.Node, error) { return c.node, nil },
@@ -91,6 +98,7 @@ func (c *captured) agent(t *testing.T) *Agent {
 		t.Fatal(err)
 	}
 	a.announced.set(true)
+	a.objects.holding.most = most
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -52,7 +52,7 @@ func TestChangesDoNotPileUpWhilePassesFail(t *testing.T) {
 	for i := range 1000 {
 		now := before.DeepCopy()
 		now.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i/250, i%250)}}}
-		a.objects.changed(before, now, false)
+		a.objects.changed(a.objects.holding.take(before), a.objects.holding.take(now), false)
 		before = now
 		if i%100 == 99 {
 			a.pass(t.Context(), reasonAPI)
@@ -103,12 +103,12 @@ func TestChangesThatNeedNoRuleAreNotMeasured(t *testing.T) {
 		slice(discoveryv1.AddressTypeIPv4, "10.1.0.1", "service.kubernetes.io/service-proxy-name"),
 		slice(discoveryv1.AddressTypeFQDN, "db.example.com"),
 	} {
-		a.objects.changed(nil, s, false)
+		a.objects.changed(nil, a.objects.holding.take(s), false)
 		if len(a.objects.take()) > 0 {
 			t.Errorf("measured: %s %v", s.AddressType, s.Labels)
 		}
 	}
-	a.objects.changed(nil, slice(discoveryv1.AddressTypeIPv4, "10.1.0.1"), false)
+	a.objects.changed(nil, a.objects.holding.take(slice(discoveryv1.AddressTypeIPv4, "10.1.0.1")), false)
 	if len(a.objects.take()) != 1 {
 		t.Error("the change of a Service that kube-proxy programs is not measured")
 	}

@@ -42,6 +42,7 @@ const (
 	judgingMetric     = "svcproxy_paths_judged_total"
 	unreadMetric      = "svcproxy_unread_files"
 	notJudgedMetric   = "svcproxy_services_not_judged"
+	notHeldMetric     = "svcproxy_services_not_held"
 	pollingMetric     = "svcproxy_polling_resolution_seconds"
 	announcedMetric   = "svcproxy_kernel_notifications_total"
 	lostMetric        = "svcproxy_kernel_notifications_lost_total"
@@ -111,6 +112,8 @@ var declared = []metric{
 	{cpuMetric, "counter", "Processor time of passes, including the programs that they run.", nil},
 	{notJudgedMetric, "gauge", "Services that the last pass did not judge, or not all of whose paths: they are too " +
 		"large, or the pass was ended by its limits of time or memory.", nil},
+	{notHeldMetric, "gauge", "Services whose endpoints the agent does not hold, since the objects of the API take more " +
+		"memory than it allows; they are among those that are not judged.", nil},
 	{unreadMetric, "gauge", "Files of the node that the last pass could not read.", nil},
 	{pollingMetric, "gauge", "Seconds between the last two passes that judged the node: how late what the kernel does " +
 		"not announce may be seen; 0 before there were two.", nil},
@@ -159,7 +162,7 @@ type view struct {
 	at                     time.Time
 	took                   time.Duration
 	unread                 int
-	notJudged              int // Services
+	notJudged, notHeld     int // Services
 	polling                time.Duration
 	pending                time.Time // of the oldest change that the rules do not follow; zero for none
 }
@@ -212,7 +215,7 @@ func newMetrics() *metrics {
 	m.announcing, m.connected = gauge(announcingMetric), gauge(connectedMetric)
 	for _, name := range []string{
 		pathsMetric, findingsMetric, foldedMetric, settlingMetric, settlingForMetric, nodeMetric, proxySyncedMetric,
-		readMetric, durationMetric, unreadMetric, notJudgedMetric, pollingMetric, pendingMetric, trackedMetric,
+		readMetric, durationMetric, unreadMetric, notJudgedMetric, notHeldMetric, pollingMetric, pendingMetric, trackedMetric,
 	} {
 		d := byName[name]
 		m.descs[name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
@@ -303,6 +306,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(durationMetric, v.took.Seconds())
 	gauge(unreadMetric, float64(v.unread))
 	gauge(notJudgedMetric, float64(v.notJudged))
+	gauge(notHeldMetric, float64(v.notHeld))
 	gauge(pollingMetric, v.polling.Seconds())
 	pending := 0.0
 	if !v.pending.IsZero() {

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
@@ -49,6 +51,7 @@ type objects struct {
 	node      string
 	informers map[string]cache.SharedIndexInformer
 	handlers  []cache.ResourceEventHandlerRegistration
+	holding   *holding
 	// wake is called after a change that may ask for other rules.
 	wake func()
 	// failed is called when a request for a kind fails.
@@ -65,6 +68,8 @@ type objects struct {
 	pending []endpointChange                   // changes of endpoints that nobody has taken yet
 	away    map[string]time.Time               // kinds whose last request failed, and since when
 	others  []*corev1.Node                     // the other Nodes, as of the last readNodes
+	slices  apiwatch.Interface                 // the watch of EndpointSlices; nil: there was none
+	again   bool                               // which is to begin anew with all of them
 }
 
 // endpointChange is a change of a Service's endpoints.
@@ -78,7 +83,13 @@ func newObjects(client kubernetes.Interface, node string) (*objects, error) {
 	o := &objects{
 		client: client, node: node,
 		wake: func() {}, failed: func(string, error) {}, answered: func(string) {}, reached: func([]string) {}, now: time.Now,
-		changes: map[types.NamespacedName]time.Time{}, away: map[string]time.Time{},
+		changes: map[types.NamespacedName]time.Time{}, away: map[string]time.Time{}, holding: newHolding(bounds.APIObjects),
+	}
+	o.holding.changed = func() {
+		o.mu.Lock()
+		o.version++
+		o.mu.Unlock()
+		o.wake()
 	}
 	o.informers = map[string]cache.SharedIndexInformer{
 		kindServices: informer[corev1.Service](o, client, kindServices, client.CoreV1().Services(metav1.NamespaceAll), ""),
@@ -88,7 +99,7 @@ func newObjects(client kubernetes.Interface, node string) (*objects, error) {
 			fields.OneTermEqualSelector(metav1.ObjectNameField, node).String()),
 	}
 	for _, i := range o.informers {
-		if err := i.SetTransform(lean); err != nil {
+		if err := i.SetTransform(func(object any) (any, error) { return o.holding.take(lean(object)), nil }); err != nil {
 			return nil, err
 		}
 		h, err := i.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
@@ -126,13 +137,44 @@ func informer[T any, P interface {
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			options.FieldSelector = selector
+			if kind == kindEndpointSlices && o.beginsAnew() {
+				return nil, apierrors.NewResourceExpired("all are to be read again")
+			}
 			w, err := of.Watch(ctx, options)
 			o.asked(ctx, kind, err)
+			if kind == kindEndpointSlices {
+				o.mu.Lock()
+				o.slices = w
+				o.mu.Unlock()
+			}
 			return w, err
 		},
 	}
 	return cache.NewSharedIndexInformer(
 		cache.ToListWatcherWithWatchListSemantics(lw, client), P(new(T)), 0, cache.Indexers{})
+}
+
+// readAgain has all EndpointSlices read again where there is room for more of them than are held.
+func (o *objects) readAgain() {
+	if !o.holding.roomier() {
+		return
+	}
+	o.mu.Lock()
+	w := o.slices
+	o.again = w != nil
+	o.mu.Unlock()
+	if w != nil {
+		w.Stop()
+	}
+}
+
+// beginsAnew returns whether the next watch is to be refused, for client-go to read all again.
+func (o *objects) beginsAnew() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	again := o.again
+	o.again = false
+	return again
 }
 
 // asked notes what became of a request.
@@ -205,8 +247,11 @@ func (o *objects) changed(before, now any, initial bool) {
 	if was, is := nodeOf(before), nodeOf(now); was != nil && is != nil && sameNode(was, is) {
 		return // a heartbeat
 	}
-	if before != nil && now != nil && equality.Semantic.DeepEqual(unversioned(before), unversioned(now)) {
+	if before != nil && now != nil && same(before, now) {
 		return // a list was read again (client-go tells of each object that it has as of one that changed)
+	}
+	if x, ok := before.(metav1.Object); ok && now == nil {
+		o.holding.gone(kindOf(before), x)
 	}
 	reachAgain := false
 	o.mu.Lock()
@@ -217,11 +262,11 @@ func (o *objects) changed(before, now any, initial bool) {
 		if !sameService(before, now) {
 			o.note(types.NamespacedName{Namespace: x.Namespace, Name: x.Name}, at, initial)
 		}
-	case *discoveryv1.EndpointSlice:
-		name := types.NamespacedName{Namespace: x.Namespace, Name: x.Labels[discoveryv1.LabelServiceName]}
+	case *heldSlice:
+		name := serviceOf(x.EndpointSlice)
 		if !sameEndpoints(before, now) {
 			o.note(name, at, initial)
-			if !initial && judge.ServedSlice(x) {
+			if !initial && judge.ServedSlice(x.EndpointSlice) {
 				o.pending = append(o.pending, endpointChange{familyOf{name, corev1.IPFamily(x.AddressType)}, at})
 			}
 		}
@@ -231,7 +276,8 @@ func (o *objects) changed(before, now any, initial bool) {
 	}
 	o.mu.Unlock()
 	if reachAgain {
-		o.reached(apiAddresses(listed[*discoveryv1.EndpointSlice](o.informers[kindEndpointSlices])))
+		all, _ := o.endpointSlices()
+		o.reached(apiAddresses(all))
 	}
 	o.wake()
 }
@@ -272,9 +318,13 @@ func (o *objects) take() []endpointChange {
 // sameEndpoints tells whether two versions of a slice have the same endpoints and ports, for the same Service: then no
 // rule has to change.
 func sameEndpoints(before, now any) bool {
-	a, _ := before.(*discoveryv1.EndpointSlice)
-	b, _ := now.(*discoveryv1.EndpointSlice)
-	return a != nil && b != nil && equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints) &&
+	a, _ := before.(*heldSlice)
+	b, _ := now.(*heldSlice)
+	if a == nil || b == nil {
+		return false
+	}
+	x, y := a.endpoints.Load(), b.endpoints.Load()
+	return x != nil && y != nil && equality.Semantic.DeepEqual(*x, *y) &&
 		equality.Semantic.DeepEqual(a.Ports, b.Ports) && equality.Semantic.DeepEqual(a.Labels, b.Labels)
 }
 
@@ -297,19 +347,43 @@ func sameService(before, now any) bool {
 		})
 }
 
-// unversioned is an object without its version.
-func unversioned(object any) any {
-	switch x := object.(type) {
+// same returns whether two versions of an object have nothing else that differs.
+func same(before, now any) bool {
+	switch x := before.(type) {
 	case *corev1.Service:
-		out := *x
-		out.ResourceVersion = ""
-		return &out
-	case *discoveryv1.EndpointSlice:
-		out := *x
-		out.ResourceVersion = ""
-		return &out
+		y, ok := now.(*corev1.Service)
+		return ok && equality.Semantic.DeepEqual(unversioned(x), unversioned(y))
+	case *heldSlice:
+		y, ok := now.(*heldSlice)
+		if x == y {
+			return true
+		}
+		return ok && sameEndpoints(x, y) &&
+			equality.Semantic.DeepEqual(unversioned(x.EndpointSlice), unversioned(y.EndpointSlice))
 	}
-	return object
+	return equality.Semantic.DeepEqual(before, now)
+}
+
+// unversioned is an object without its version.
+func unversioned[T any, P interface {
+	*T
+	metav1.Object
+}](object P) P {
+	out := P(new(T))
+	*out = *object
+	out.SetResourceVersion("")
+	return out
+}
+
+// kindOf returns the kind of an object of the informers.
+func kindOf(object any) string {
+	switch object.(type) {
+	case *corev1.Service:
+		return kindServices
+	case *heldSlice:
+		return kindEndpointSlices
+	}
+	return kindNodes
 }
 
 // sameNode tells whether two versions of a Node are the same to a proxy, and to those that judge it, who go by the
@@ -321,7 +395,7 @@ func sameNode(a, b *corev1.Node) bool {
 }
 
 // lean removes from an object what judging needs none of, before it is kept.
-func lean(object any) (any, error) {
+func lean(object any) any {
 	switch x := object.(type) {
 	case *corev1.Service:
 		x.ManagedFields = nil
@@ -333,7 +407,7 @@ func lean(object any) (any, error) {
 		x.ManagedFields = nil
 		x.Status = corev1.NodeStatus{Addresses: x.Status.Addresses, NodeInfo: x.Status.NodeInfo}
 	}
-	return object, nil
+	return object
 }
 
 // leanEndpoints has the endpoints of a slice share what is equal in most of them: of 100,000 endpoints that is most of
@@ -376,12 +450,30 @@ func (o *objects) cluster() (*snapshot.Cluster, int) {
 	o.mu.Lock()
 	version, others := o.version, o.others // what changes from here on may be among the objects, and makes another version
 	o.mu.Unlock()
+	all, left := o.endpointSlices()
 	return &snapshot.Cluster{
 		Services:       listed[*corev1.Service](o.informers[kindServices]),
-		EndpointSlices: listed[*discoveryv1.EndpointSlice](o.informers[kindEndpointSlices]),
+		EndpointSlices: all,
+		Left:           left,
 		Nodes:          inOrder(append(listed[*corev1.Node](o.informers[kindNodes]), others...)),
 		Missing:        []string{"pods", "configmaps", "endpoints"},
 	}, version
+}
+
+// endpointSlices returns the EndpointSlices, and the Services of which some have endpoints that are not held, and why.
+func (o *objects) endpointSlices() (all []*discoveryv1.EndpointSlice, left map[types.NamespacedName]string) {
+	held := listed[*heldSlice](o.informers[kindEndpointSlices])
+	all, left = make([]*discoveryv1.EndpointSlice, len(held)), map[types.NamespacedName]string{}
+	for i, h := range held {
+		s := *h.EndpointSlice
+		if endpoints := h.endpoints.Load(); endpoints != nil {
+			s.Endpoints = *endpoints
+		} else {
+			left[serviceOf(&s)] = errNotHeld.Error()
+		}
+		all[i] = &s
+	}
+	return all, left
 }
 
 // readNodes reads the other Nodes, of which no judgement needs more than their addresses. They are not watched: each of
@@ -394,6 +486,9 @@ func (o *objects) readNodes(ctx context.Context) error {
 		return o.client.CoreV1().Nodes().List(ctx, options)
 	})
 	err := pages.EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(object runtime.Object) error {
+		if len(others) > bounds.Nodes {
+			return bounds.Errorf("the API server lists more than %d Nodes: fewer were expected", bounds.Nodes)
+		}
 		if n, ok := object.(*corev1.Node); ok && n.Name != o.node {
 			others = append(others, &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},

@@ -96,7 +96,7 @@ func TestWhatRestartsSettling(t *testing.T) {
 			woken := 0
 			o.wake = func() { woken++ }
 			before, now := c.objects()
-			o.changed(before, now, false)
+			o.changed(o.holding.take(before), o.holding.take(now), false)
 			settles := !o.lastChange(types.NamespacedName{Namespace: "shop", Name: "web"}).IsZero()
 			if settles != c.settles || len(o.take()) > 0 != c.endpoints {
 				t.Errorf("findings settle anew: %t", settles)

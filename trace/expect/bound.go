@@ -3,12 +3,9 @@
 package expect
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
@@ -40,57 +37,33 @@ type loads struct {
 	beyond map[types.NamespacedName]string
 }
 
-// loadsOf finds out which Services are judged: none that costs more than bounds.ServiceWork, and of the rest as many as
-// bounds.Work allows. That is shared out between the namespaces, each of which has the same or what it needs, and
-// within one the cheapest are first: a tenant's Services take from no others'.
-func loadsOf(services []*corev1.Service, index map[types.NamespacedName][]*discoveryv1.EndpointSlice) loads {
+// loadsOf finds out which Services are judged: none that is left out already, or that costs more than
+// bounds.ServiceWork, and of the rest as many as bounds.Work allows, shared out by bounds.Share.
+func loadsOf(
+	services []*corev1.Service, index map[types.NamespacedName][]*discoveryv1.EndpointSlice,
+	left map[types.NamespacedName]string,
+) loads {
 	out := loads{cost: make(map[types.NamespacedName]int, len(services)), beyond: map[types.NamespacedName]string{}}
-	total, spaces := 0, map[string][]types.NamespacedName{}
+	maps.Copy(out.beyond, left)
+	needs := make(map[types.NamespacedName]int, len(services))
 	for _, svc := range services {
 		name := NameOf(svc)
 		cost := costOf(svc, index[name])
 		out.cost[name] = cost
-		if cost > bounds.ServiceWork {
+		switch {
+		case out.beyond[name] != "":
+		case cost > bounds.ServiceWork:
 			out.beyond[name] = fmt.Sprintf("judging it takes more than %d steps (its ports × addresses × clients × endpoints)",
 				bounds.ServiceWork)
-			continue
-		}
-		total += cost
-		spaces[svc.Namespace] = append(spaces[svc.Namespace], name)
-	}
-	if total <= bounds.Work {
-		return out
-	}
-	needs := map[string]int{}
-	for space, names := range spaces {
-		for _, name := range names {
-			needs[space] += out.cost[name]
+		default:
+			needs[name] = cost
 		}
 	}
-	left, waiting := bounds.Work, len(needs)
-	for _, space := range slices.SortedFunc(maps.Keys(needs), func(a, b string) int {
-		return cmp.Or(cmp.Compare(needs[a], needs[b]), strings.Compare(a, b))
-	}) {
-		share := min(needs[space], left/waiting)
-		if share < needs[space] {
-			out.share(spaces[space], share)
-		}
-		left, waiting = left-share, waiting-1
+	for _, name := range bounds.Share(bounds.Work, needs) {
+		out.beyond[name] = fmt.Sprintf("judging all Services takes more than %d steps, and those of its namespace more than "+
+			"its share", bounds.Work)
 	}
 	return out
-}
-
-// share leaves out what a namespace has beyond its share.
-func (l *loads) share(names []types.NamespacedName, share int) {
-	slices.SortFunc(names, func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(l.cost[a], l.cost[b]), strings.Compare(a.Name, b.Name))
-	})
-	for _, name := range names {
-		if share -= l.cost[name]; share < 0 {
-			l.beyond[name] = fmt.Sprintf("judging all Services takes more than %d steps, and those of its namespace more than "+
-				"its share", bounds.Work)
-		}
-	}
 }
 
 // costOf counts what judging a Service takes.

@@ -36,7 +36,7 @@ func TestANamespaceHasItsShare(t *testing.T) {
 	cheap := some("tenant", 1, 0)[0]
 	cheap.Name = "cheap"
 	services = append(services, cheap)
-	l := loadsOf(services, nil)
+	l := loadsOf(services, nil, nil)
 	left := map[string]int{}
 	for name := range l.beyond {
 		left[name.Namespace]++
@@ -53,11 +53,11 @@ func TestANamespaceHasItsShare(t *testing.T) {
 	if total > bounds.Work || total < bounds.Work*9/10 {
 		t.Errorf("%d is judged of %d", total, bounds.Work)
 	}
-	if l := loadsOf(services[300:], nil); len(l.beyond) > 0 {
+	if l := loadsOf(services[300:], nil, nil); len(l.beyond) > 0 {
 		t.Errorf("without the tenant %d are left out", len(l.beyond))
 	}
 	// Two that need more than there is have the same.
-	l = loadsOf(slices.Concat(some("a", 300, dear), some("b", 200, dear)), nil)
+	l = loadsOf(slices.Concat(some("a", 300, dear), some("b", 200, dear)), nil, nil)
 	left = map[string]int{}
 	for name := range l.beyond {
 		left[name.Namespace]++

@@ -39,10 +39,12 @@ type Index struct {
 }
 
 // NewIndex indexes the EndpointSlices of a cluster by Service, and counts what judging each Service takes. They must
-// not be changed afterwards.
-func NewIndex(services []*corev1.Service, all []*discoveryv1.EndpointSlice) *Index {
+// not be changed afterwards. left are Services that are not judged, and why.
+func NewIndex(
+	services []*corev1.Service, all []*discoveryv1.EndpointSlice, left map[types.NamespacedName]string,
+) *Index {
 	out := &Index{slices: indexSlices(all)}
-	out.loads = loadsOf(services, out.slices)
+	out.loads = loadsOf(services, out.slices, left)
 	return out
 }
 
@@ -94,7 +96,7 @@ func New(in Inputs) *Node {
 		n.services[all[i].name] = &all[i]
 	}
 	if n.in.Index == nil {
-		n.in.Index = NewIndex(in.Services, in.Slices)
+		n.in.Index = NewIndex(in.Services, in.Slices, nil)
 	}
 	n.claims = n.claimsOf(in.Services)
 	return n

@@ -70,7 +70,7 @@ func NewCluster(objects *snapshot.Cluster) *Cluster {
 	}
 	var beside parallel.Group
 	beside.Go(c.indexEndpoints)
-	c.index = expect.NewIndex(objects.Services, objects.EndpointSlices)
+	c.index = expect.NewIndex(objects.Services, objects.EndpointSlices, objects.Left)
 	for _, s := range objects.Services {
 		c.services[expect.NameOf(s)] = s
 		if len(s.Spec.ExternalIPs)+len(s.Status.LoadBalancer.Ingress) > 0 {

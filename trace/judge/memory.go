@@ -3,6 +3,7 @@
 package judge
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -110,7 +111,7 @@ func (s *shared) sameObjects(o *shared) bool {
 	ownKnown := s.beside.Host.KnowsAddresses(true) && s.beside.Host.KnowsAddresses(false)
 	return sameAll(a.Services, b.Services) && sameAll(a.Nodes, b.Nodes) &&
 		sameAll(a.Pods, b.Pods) && sameAll(a.ConfigMaps, b.ConfigMaps) && reflect.DeepEqual(a.mirrors, b.mirrors) &&
-		slices.Equal(a.Missing, b.Missing) && reflect.DeepEqual(a.Unread, b.Unread) &&
+		slices.Equal(a.Missing, b.Missing) && reflect.DeepEqual(a.Unread, b.Unread) && maps.Equal(a.Left, b.Left) &&
 		(ownKnown || a.endpoints.Equal(b.endpoints))
 }
 

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/parallel"
@@ -36,6 +37,8 @@ type Cluster struct {
 	// Unread has the reasons why files of kinds that may be missing could not be read, by the names of the files
 	// ("cluster/pods.json"); the kinds are in Missing, too.
 	Unread map[string]string
+	// Left are Services of which not all EndpointSlices are among these, and why; a snapshot has none.
+	Left map[types.NamespacedName]string
 	// Listed is where a watch of the objects goes on from; a snapshot has none.
 	Listed Listed
 }

@@ -62,7 +62,6 @@ const (
 	diffPaths   = 20 // groups of paths
 	diffLines   = 30 // differences of a part
 	diffAtPlace = 6  // at one place
-	diffWholes  = 3  // chains of a kind that came or went
 	diffNodes   = 20
 	diffNamed   = 3 // Services or endpoints that a line names
 )
@@ -179,15 +178,8 @@ func (t *text) nodeDiff(n *report.NodeDiff, d *report.Diff) {
 		t.changes(strings.ToUpper(n.Changes[from].Part), n.Changes[from:to], left)
 		from = to
 	}
-	if len(n.AsTheyMust)+len(n.NotCompared) > 0 {
+	if len(n.NotCompared) > 0 {
 		t.Blank()
-	}
-	if len(n.AsTheyMust) > 0 {
-		var words []string
-		for _, p := range n.AsTheyMust {
-			words = append(words, fmt.Sprintf("%d of %s", p.Count, p.Part))
-		}
-		t.Linef("Always differ between nodes (addresses, pod CIDRs, endpoints): %s", strings.Join(words, ", "))
 	}
 	t.notCompared(n.NotCompared)
 }
@@ -256,8 +248,6 @@ func sign(change string) string {
 		return "+"
 	case report.Removed:
 		return "-"
-	case report.Moved:
-		return ">"
 	}
 	return "~"
 }
@@ -277,39 +267,31 @@ func some(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// changes writes the differences of a part, place by place. left is how many more there are than are listed.
+// changes writes the differences of a part, place by place: what came or went as a whole last. left is how many more
+// there are than are listed.
 func (t *text) changes(head string, list []report.Change, left int) {
 	t.head(head)
-	rest := t.wholes(list)
-	lines, hidden := 0, left
-	for from := 0; from < len(rest); {
-		to := from
-		for to < len(rest) && placeOf(rest[to]) == placeOf(rest[from]) {
-			to++
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b report.Change) int { return min(a.Entries, 1) - min(b.Entries, 1) })
+	lines, here, hidden := 0, 0, left
+	for i := range list {
+		c := &list[i]
+		first := i == 0 || placeOf(&list[i-1]) != placeOf(c)
+		if here++; first && (c.Entries == 0 || i == 0 || list[i-1].Entries == 0) {
+			here = 1 // what came or went as a whole is one list
 		}
-		at := rest[from:to]
-		from = to
-		if lines >= diffLines && !t.wide {
-			hidden += len(at)
+		if !t.wide && (lines >= diffLines || here > diffAtPlace) {
+			hidden++
 			continue
 		}
-		single := len(at) == 1 && at[0].Rule == 0
-		if !single && at[0].Place != "" {
-			t.Linef("  %s", placeOf(at[0]))
-			lines++
+		what := changeText(c)
+		if single := i+1 == len(list) || placeOf(&list[i+1]) != placeOf(c); first && single && c.Rule == 0 {
+			what = strings.TrimSpace(placeOf(c) + "  " + what)
+		} else if first && c.Place != "" {
+			t.Linef("  %s", placeOf(c))
 		}
-		for i, c := range at {
-			if i == diffAtPlace && !t.wide {
-				t.Linef("    … and %d more here", len(at)-i)
-				break
-			}
-			what := changeText(c)
-			if single {
-				what = strings.TrimSpace(placeOf(c) + "  " + what)
-			}
-			t.diffLine(sign(c.Change), what)
-			lines++
-		}
+		t.diffLine(sign(c.Change), what)
+		lines++
 	}
 	if hidden > 0 {
 		more := wideShows(hidden)
@@ -328,69 +310,19 @@ func placeOf(c *report.Change) string { return objectKinds[c.Part] + c.Place }
 // changeText says what a difference is.
 func changeText(c *report.Change) string {
 	number := ""
-	if c.Rule > 0 {
+	switch {
+	case c.Rule > 0:
 		number = fmt.Sprintf("rule %d: ", c.Rule)
+	case c.Entries > 0:
+		number = fmt.Sprintf("(%d) ", c.Entries)
 	}
 	switch c.Change {
 	case report.Added:
 		return number + c.After
 	case report.Removed:
 		return number + c.Before
-	case report.Moved:
-		return number + c.After + " (before: " + c.Before + ")"
 	}
 	return number + c.Before + " → " + c.After
-}
-
-// wholes writes the chains, sets and servers that came or went as a whole, and returns the other differences.
-func (t *text) wholes(list []report.Change) (rest []*report.Change) {
-	kinds := map[string][]*report.Change{}
-	var order []string
-	for i := range list {
-		c := &list[i]
-		if !c.Whole {
-			rest = append(rest, c)
-			continue
-		}
-		k := c.Change + " " + kindOfPlace(c.Place)
-		if kinds[k] == nil {
-			order = append(order, k)
-		}
-		kinds[k] = append(kinds[k], c)
-	}
-	for _, k := range order {
-		of := kinds[k]
-		if len(of) > diffWholes && !t.wide {
-			_, kind, _ := strings.Cut(k, " ")
-			t.diffLine(sign(of[0].Change), fmt.Sprintf("%d × %s…  (-o wide lists them)", len(of), kind))
-			continue
-		}
-		for _, c := range of {
-			text := c.Place
-			if c.Entries > 0 {
-				text += fmt.Sprintf(" (%d)", c.Entries)
-			}
-			if last := c.Before + c.After; last != "" {
-				text += ": " + last
-			}
-			t.diffLine(sign(c.Change), text)
-		}
-	}
-	return rest
-}
-
-// kindOfPlace is a place without what is one chain's own: "IPv4 nat KUBE-SEP-".
-func kindOfPlace(place string) string {
-	at := strings.LastIndexByte(place, ' ') + 1
-	name := place[at:]
-	dash := strings.IndexByte(name, '-')
-	if dash < 0 {
-		return place[:at]
-	}
-	if next := strings.IndexByte(name[dash+1:], '-'); strings.HasPrefix(name, "KUBE-") && next >= 0 {
-		dash += 1 + next
-	}
-	return place[:at] + name[:dash+1]
 }
 
 // diffConclusion writes the last line.

@@ -37,11 +37,11 @@ func endpointsMoved() *report.Diff {
 		n.Changes = append(n.Changes,
 			report.Change{
 				Part: "rules", Place: fmt.Sprintf("IPv4 nat KUBE-SEP-OLD%d", i), Change: report.Removed, Before: "-j DNAT",
-				Whole: true, Entries: 2,
+				Entries: 2,
 			},
 			report.Change{
 				Part: "rules", Place: fmt.Sprintf("IPv4 nat KUBE-SEP-NEW%d", i), Change: report.Added, After: "-j DNAT",
-				Whole: true, Entries: 2,
+				Entries: 2,
 			},
 			report.Change{
 				Part: "rules", Place: "IPv4 nat KUBE-SVC-WEB", Change: report.Added, Rule: i,
@@ -76,8 +76,6 @@ PATHS
       - connections to 10.244.1.0:8080, 10.244.1.1:8080, 10.244.1.2:8080 and 17 more
 
 RULES
-  - 20 × IPv4 nat KUBE-SEP-…  (-o wide lists them)
-  + 20 × IPv4 nat KUBE-SEP-…  (-o wide lists them)
   IPv4 nat KUBE-SVC-WEB
   + -j KUBE-SEP-NEW0
   + rule 1: -j KUBE-SEP-NEW1
@@ -85,7 +83,13 @@ RULES
   + rule 3: -j KUBE-SEP-NEW3
   + rule 4: -j KUBE-SEP-NEW4
   + rule 5: -j KUBE-SEP-NEW5
-    … and 14 more here
+  - IPv4 nat KUBE-SEP-OLD0  (2) -j DNAT
+  + IPv4 nat KUBE-SEP-NEW0  (2) -j DNAT
+  - IPv4 nat KUBE-SEP-OLD1  (2) -j DNAT
+  + IPv4 nat KUBE-SEP-NEW1  (2) -j DNAT
+  - IPv4 nat KUBE-SEP-OLD2  (2) -j DNAT
+  + IPv4 nat KUBE-SEP-NEW2  (2) -j DNAT
+  … and 48 more (-o wide shows them)
 
 DIFFERENT: 2 paths, 60 differences of rules
 `
@@ -159,7 +163,7 @@ func TestDiffIsClean(t *testing.T) {
 				Came: []report.FindingChange{{Code: evil, Severity: report.Error, Subject: evil}}, Gained: []string{evil},
 			}},
 			Changes: []report.Change{
-				{Part: "rules", Place: evil, Change: report.Added, After: evil, Whole: true},
+				{Part: "rules", Place: evil, Change: report.Added, After: evil, Entries: 1},
 				{Part: "settings", Place: evil, Change: report.Changed, Before: evil, After: evil},
 			},
 			NotCompared: []report.NotCompared{{Part: evil, Why: evil}},

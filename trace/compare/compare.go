@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compare says what differs between two captures of a node, or between two nodes: paths, the rules behind them,
-// sets, settings, configuration, routes, interfaces and neighbours. It reads what nodestate has loaded and judge has
-// judged, and changes and prints nothing.
-//
-// What two captures of a healthy node differ in by themselves is no difference: counters, timers, the order in which
-// kube-proxy writes the rules of Services and the endpoints of a Service, with their probabilities, the elements of
-// sets that expire, neighbours that are no next hop. Nor is what two nodes must differ in: their own addresses, pod
-// CIDRs, names and local endpoints; such differences are counted.
+// Package compare says what differs between two captures of a node, or between two nodes: paths and findings of their
+// reports, and the lines of canonical texts ([Object]) of what the node has: rules, sets, settings, routes, interfaces.
+// It reads what nodestate has loaded and judge has judged, and changes and prints nothing.
 package compare
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"znkr.io/diff"
+
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Bounds of a comparison: nodes are written by others.
 const (
-	maxChanges = 2000 // that are listed of a part, and of the API's objects
+	maxChanges = 2000 // that are listed of a part
 	maxPaths   = 5000
 	maxText    = 1000 // bytes of a text
 )
@@ -36,18 +33,60 @@ func Captures(before, after *Facts) report.NodeDiff { return compareFacts(before
 // have to have their steps (judge.Request.Steps).
 func Nodes(good, bad *Facts) report.NodeDiff { return compareFacts(good, bad, focusOf(good, bad)) }
 
+// Diff returns the differences of two lists of lines. It takes n log n steps.
+func Diff(before, after []Line) (out []report.Change) {
+	canonical := func(lines []Line) []string {
+		out := make([]string, len(lines))
+		for i := range lines {
+			out[i] = lines[i].Canonical
+		}
+		return out
+	}
+	for _, h := range diff.Hunks(canonical(before), canonical(after), diff.Context(0), diff.Fast()) {
+		x, y := before[h.PosX:h.EndX], after[h.PosY:h.EndY]
+		single := len(x) == 1 && len(y) == 1
+		now, paired := map[string]*Line{}, map[*Line]bool{} // by the first word, what has another value
+		for i := range y {
+			if name := y[i].name(single); y[i].Number == 0 && now[name] == nil {
+				now[name] = &y[i]
+			}
+		}
+		for i := range x {
+			ch := report.Change{Change: report.Removed, Before: x[i].Text, Rule: x[i].Number}
+			if l := now[x[i].name(single)]; l != nil && x[i].Number == 0 && !paired[l] {
+				ch.Change, ch.After, paired[l] = report.Changed, l.Text, true
+			}
+			out = append(out, ch)
+		}
+		for i := range y {
+			if l := &y[i]; !paired[l] {
+				out = append(out, report.Change{Change: report.Added, After: l.Text, Rule: l.Number})
+			}
+		}
+	}
+	return out
+}
+
+// name is what a line without a number is about: its first word, or all that there is.
+func (l *Line) name(single bool) string {
+	if single {
+		return ""
+	}
+	name, _, _ := strings.Cut(l.Text, " ")
+	return name
+}
+
 // comparison is one in progress.
 type comparison struct {
 	a, b  *Facts
 	focus *focus // nil: captures of one node are compared
-	in    string // begins the places of what is of a pod: "pod shop/web "
+	in    string // begins the names of what is of a pod: "pod shop/web "
 	out   report.NodeDiff
 	count map[string]int // changes of each part
-	must  map[string]int
 }
 
 func compareFacts(a, b *Facts, f *focus) report.NodeDiff {
-	c := &comparison{a: a, b: b, focus: f, count: map[string]int{}, must: map[string]int{}}
+	c := &comparison{a: a, b: b, focus: f, count: map[string]int{}}
 	c.out.Before, c.out.After = a.compared(), b.compared()
 	if a.report.Error != "" || b.report.Error != "" {
 		return c.out
@@ -55,40 +94,18 @@ func compareFacts(a, b *Facts, f *focus) report.NodeDiff {
 	c.paths()
 	c.out.Findings = c.findings(a.report.Findings, b.report.Findings)
 	if f != nil && f.form {
-		c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{
-			Part: PartRules, Why: "kube-proxy runs in different modes: the paths tell what its rules do",
-		})
+		c.note(PartRules, "kube-proxy runs in different modes: the paths tell what its rules do")
 	}
-	c.parts()
+	c.objects()
 	c.pods()
-	slices.SortStableFunc(c.out.Changes, func(x, y report.Change) int {
-		return slices.Index(parts, x.Part) - slices.Index(parts, y.Part)
-	})
+	c.order()
 	for _, part := range parts {
 		if n := c.count[part] - maxChanges; n > 0 {
 			c.out.Left = append(c.out.Left, report.PartCount{Part: part, Count: n})
 		}
-		if n := c.must[part]; n > 0 {
-			c.out.AsTheyMust = append(c.out.AsTheyMust, report.PartCount{Part: part, Count: n})
-		}
-	}
-	if n := c.must[partPaths]; n > 0 {
-		c.out.AsTheyMust = append(c.out.AsTheyMust, report.PartCount{Part: partPaths, Count: n})
 	}
 	return c.out
 }
-
-// parts compares all parts of two nodes, or of two pods.
-func (c *comparison) parts() {
-	for _, part := range parts {
-		c.notCompared(part)
-		c.partLists(part)
-		c.partValues(part)
-	}
-}
-
-// partPaths counts paths in AsTheyMust.
-const partPaths = "paths"
 
 func (f *Facts) compared() report.ComparedNode {
 	out := report.ComparedNode{
@@ -105,241 +122,203 @@ func (f *Facts) compared() report.ComparedNode {
 	return out
 }
 
-// partLists compares the lists of a part.
-func (c *comparison) partLists(part string) {
-	left, right := c.listsOf(part, c.a, c.b), c.listsOf(part, c.b, c.a)
-	places := maps.Clone(left)
-	maps.Copy(places, right)
-	order := slices.SortedFunc(maps.Keys(places), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.name, b.name))
+// objects compares all objects of two nodes, or of two pods.
+func (c *comparison) objects() {
+	for _, x := range [][2]*Facts{{c.a, c.b}, {c.b, c.a}} {
+		for _, s := range slices.SortedFunc(maps.Keys(x[0].unread), compareSources) {
+			if why := x[0].unread[s]; why != "" {
+				c.note(s.part, c.side(x[0])+": "+s.of(why))
+			}
+		}
+	}
+	left, right := c.sideOf(c.a, c.b), c.sideOf(c.b, c.a)
+	all := maps.Clone(left)
+	maps.Copy(all, right)
+	for _, k := range slices.SortedFunc(maps.Keys(all), compareKeys) {
+		if x, y := left[k], right[k]; c.comparable(x, y) {
+			c.object(k, x, y)
+		}
+	}
+}
+
+// order puts the changes into the order of the parts.
+func (c *comparison) order() {
+	slices.SortStableFunc(c.out.Changes, func(x, y report.Change) int {
+		return slices.Index(parts, x.Part) - slices.Index(parts, y.Part)
 	})
-	for _, p := range order {
-		if c.skip(p, left[p], right[p]) {
-			continue
-		}
-		if a, b := c.pick(p, left[p]), c.pick(p, right[p]); a != nil || b != nil {
-			c.lists(p, a, b)
-		}
-	}
 }
 
-// listsOf are the lists of a part. Between nodes what is a node's own in the name of a place has another name.
-func (c *comparison) listsOf(part string, of, other *Facts) map[place]*list {
-	out := map[place]*list{}
-	for p, l := range of.lists {
-		if p.part != part {
+// sideOf returns the objects of a side by their names; those between nodes as far as they matter, with names in place
+// of what is a node's own.
+func (c *comparison) sideOf(f, other *Facts) map[key]*Object {
+	if c.focus == nil {
+		return f.objects
+	}
+	out := map[key]*Object{}
+	for _, k := range slices.SortedFunc(maps.Keys(f.objects), compareKeys) {
+		o := f.objects[k]
+		k.name = f.rename(k.name, other)
+		if c.focus.backend {
+			k.name = strings.Replace(k.name, " legacy ", " ", 1)
+		}
+		if o = c.focus.pick(o); o == nil {
 			continue
 		}
-		if c.focus != nil {
-			p.name = of.rename(p.name, other)
-			if c.focus.backend {
-				p.table = strings.Replace(p.table, " legacy ", " ", 1)
-			}
-			if twin := out[p]; twin != nil {
-				l = twin.with(l)
-			}
+		for i := range o.Lines {
+			o.Lines[i].Canonical = f.rename(o.Lines[i].Canonical, other)
 		}
-		out[p] = l
+		if twin := out[k]; twin != nil { // of the other backend
+			if len(twin.Lines) > len(o.Lines) {
+				o, twin = twin, o
+			}
+			o.Lines = slices.Concat(o.Lines, slices.DeleteFunc(twin.Lines, func(l Line) bool { return l.Number == 0 }))
+		}
+		sortLines(o.Lines)
+		out[k] = o
 	}
 	return out
 }
 
-// with returns a list with the entries of another behind its own.
-func (l *list) with(more *list) *list {
-	out := *l
-	if len(more.items) > len(l.items) {
-		out = *more
-		more = l
+// comparable reports whether an object can be compared, of which a side may have none. What has not been read is noted.
+func (c *comparison) comparable(x, y *Object) bool {
+	one := cmp.Or(x, y)
+	able := c.read(one.source, x, y)
+	if one.Part == PartLinks { // they are from two files
+		able = c.read(source{PartLinks, snapshot.LinkFile}, x, y) && able
 	}
-	out.items = slices.Concat(out.items, more.items)
-	return &out
-}
-
-// pick is what of a list is compared: for one Service what is of it.
-func (c *comparison) pick(p place, l *list) *list {
-	if l == nil || c.focus == nil {
-		return l
-	}
-	return c.focus.pick(p, l)
-}
-
-// lists compares what stands at a place.
-func (c *comparison) lists(p place, a, b *list) {
 	switch {
-	case a == nil:
-		c.whole(p, b, report.Added)
-		return
-	case b == nil:
-		c.whole(p, a, report.Removed)
-		return
+	case !able:
+		return false
+	case x == nil || y == nil:
+		return !one.weak && !(c.focus != nil && one.Part == PartLinks)
+	case x.from != y.from && (x.weak || y.weak):
+		c.note(x.Part, c.side(c.a)+": "+x.Name+" is from "+x.from+"; "+c.side(c.b)+": from "+y.from)
+		return false
 	}
-	if a.base != b.base {
-		c.add(report.Change{Part: p.part, Place: p.String(), Change: report.Changed, Before: a.base, After: b.base})
-	}
-	left, right := a.items, b.items
-	if c.focus != nil {
-		both := inBoth(left, right)
-		left, right = c.a.renamed(p.part, left, c.b, both), c.b.renamed(p.part, right, c.a, both)
-	}
-	d := compareLists(left, right)
-	for _, x := range d.removed {
-		c.entry(p, report.Removed, x, nil)
-	}
-	for _, x := range d.added {
-		c.entry(p, report.Added, nil, x)
-	}
-	for _, m := range d.moved {
-		if c.focus != nil && c.focus.backend { // what one node has in two tables is in one of the other's
-			c.must[p.part]++
-			continue
-		}
-		c.entry(p, report.Moved, m[0], m[1])
-	}
-	if len(d.removed)+len(d.added)+len(d.moved) == 0 && a.probabilities != b.probabilities {
-		c.add(report.Change{
-			Part: p.part, Place: p.String(), Change: report.Changed, Before: a.spread(), After: b.spread(),
-		})
-	}
-	if c.focus != nil {
-		c.must[p.part] += sameButForNames(left, right, a.items, b.items)
-	}
+	return c.focus == nil || x.Part != PartNeighbours || x.weak != y.weak // link-layer addresses are each node's own
 }
 
-// spread says how connections are spread over the endpoints of a chain.
-func (l *list) spread() string {
-	if l.probabilities == "" {
-		return fmt.Sprintf("%d endpoints have equal shares", l.endpoints)
-	}
-	return "shares: " + l.probabilities
-}
-
-// entry adds the difference of an entry, unless the nodes have to differ in it.
-func (c *comparison) entry(p place, change string, a, b *item) {
-	x := report.Change{Part: p.part, Place: p.String(), Change: change}
-	for _, i := range []*item{a, b} {
-		if i == nil {
-			continue
-		}
-		if c.focus.must(i) {
-			c.must[p.part]++
-			return
-		}
-		x.Rule = i.number
-	}
-	if a != nil {
-		x.Before = a.text
-	}
-	if b != nil {
-		x.After = b.text
-	}
-	if change == report.Moved && a.number != 0 {
-		x.Before = fmt.Sprintf("rule %d", a.number)
-	}
-	c.add(x)
-}
-
-// whole adds a chain, set or server that one side has alone.
-func (c *comparison) whole(p place, l *list, change string) {
-	if c.focus != nil && len(l.items) > 0 && len(l.only(c.focus.must).items) == len(l.items) {
-		c.must[p.part]++
-		return
-	}
-	if c.focus != nil && p.part == PartLinks {
-		c.must[p.part]++
-		return
-	}
-	if p.part == PartRoutes || p.part == PartRoutingRules || p.part == PartTunnels || p.part == PartLinks {
-		for i := range l.items {
-			x := &l.items[i]
-			if change == report.Added {
-				c.entry(p, change, nil, x)
-			} else {
-				c.entry(p, change, x, nil)
-			}
-		}
-		return
-	}
-	if c.in != "" && p.part == PartRules && len(l.items) == 0 && strings.HasPrefix(l.base, "policy ACCEPT") {
-		return // whoever lists the rules of a pod makes its tables
-	}
-	x := report.Change{Part: p.part, Place: p.String(), Change: change, Whole: true, Entries: len(l.items)}
-	text := l.base
-	if len(l.items) > 0 {
-		text = l.items[len(l.items)-1].text
-	}
-	if x.Before = text; change == report.Added {
-		x.Before, x.After = "", text
-	}
-	c.add(x)
-}
-
-// partValues compares what has one value.
-func (c *comparison) partValues(part string) {
-	if c.apart(part) {
-		return
-	}
-	left, right := c.valuesOf(part, c.a, c.b), c.valuesOf(part, c.b, c.a)
-	names := maps.Clone(left)
-	maps.Copy(names, right)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		a, inA := left[name]
-		b, inB := right[name]
-		if a == b {
-			continue
-		}
-		if part == PartSettings && (!inA || !inB) {
-			continue // an interface that came or went, or one that another helper asks for: links tell
-		}
-		if part == PartNeighbours && (!inA || !inB) && !notable(a+b) {
-			continue // the kernel forgets those that it does not need, and asks again
-		}
-		if (part == PartConfiguration || part == PartVersions) && (!inA || !inB) && !c.countsAlone(name) {
-			continue // known on one side alone
-		}
-		if x, y := c.a.sources[name], c.b.sources[name]; x != y && inA && inB {
-			c.out.NotCompared = append(c.out.NotCompared, report.NotCompared{Part: c.in + part, Why: cut(fmt.Sprintf(
-				"%s: %s is from %s; %s: from %s", c.side(c.a), name, x, c.side(c.b), y,
-			))})
-			continue
-		}
-		if c.focus != nil && c.mustDiffer(part, name, a, b, inA && inB) {
-			c.must[part]++
-			continue
-		}
-		x := report.Change{Part: part, Place: name, Change: report.Changed, Before: a, After: b}
+// read reports whether both sides have read a source of an object, of which one may have none. What has not been read
+// is noted.
+func (c *comparison) read(from source, x, y *Object) bool {
+	was, unreadA := c.a.unread[from]
+	now, unreadB := c.b.unread[from]
+	alike := unreadA && unreadB && was+now == "" // what neither side has collected is the same on both
+	able := true
+	for _, side := range []struct {
+		f          *Facts
+		own, other *Object
+	}{{c.a, x, y}, {c.b, y, x}} {
+		why, unread := side.f.unread[from]
 		switch {
-		case !inA:
-			x.Change = report.Added
-		case !inB:
-			x.Change = report.Removed
+		case side.own != nil && side.own.unread != "":
+			c.note(from.part, c.side(side.f)+": "+side.own.Name+": "+side.own.unread)
+		case !unread && side.own == nil && side.f.tables[strings.Replace(side.other.table, " nft ", " ", 1)]:
+			// One of iptables' tables, which this side has read by iptables-save, and the other by nft alone.
+		case !unread || alike:
+			continue
+		case why == "":
+			c.note(from.part, c.side(side.f)+": "+from.of("not collected"))
 		}
-		c.add(x)
+		able = false
+	}
+	return able
+}
+
+// object compares an object, of which a side may have none.
+func (c *comparison) object(k key, x, y *Object) {
+	var changes []report.Change
+	switch {
+	case x == nil && len(y.Lines) > 0:
+		changes = []report.Change{whole(y, report.Added)}
+	case y == nil && len(x.Lines) > 0:
+		changes = []report.Change{whole(x, report.Removed)}
+	case x != nil && y != nil:
+		changes = Diff(x.Lines, y.Lines)
+	}
+	for _, ch := range changes {
+		ch.Part = k.part
+		c.count[ch.Part]++
+		if c.count[ch.Part] <= maxChanges {
+			ch.Place, ch.Before, ch.After = cut(c.in+k.name), cut(ch.Before), cut(ch.After)
+			c.out.Changes = append(c.out.Changes, ch)
+		}
 	}
 }
 
-// valuesOf are the values of a part. Between nodes what is a node's own in a name has another name.
-func (c *comparison) valuesOf(part string, of, other *Facts) map[string]string {
-	out := map[string]string{}
-	for p, v := range of.values {
-		if p.part != part {
+// whole is the change of an object that one side has alone.
+func whole(o *Object, change string) report.Change {
+	ch := report.Change{Change: change, Entries: len(o.Lines), After: o.Lines[len(o.Lines)-1].Text}
+	if change == report.Removed {
+		ch.Before, ch.After = ch.After, ""
+	}
+	return ch
+}
+
+// note notes what is not compared, once.
+func (c *comparison) note(part, why string) {
+	if n := (report.NotCompared{Part: c.in + part, Why: cut(why)}); !slices.Contains(c.out.NotCompared, n) {
+		c.out.NotCompared = append(c.out.NotCompared, n)
+	}
+}
+
+// side names one of the two.
+func (c *comparison) side(f *Facts) string {
+	switch {
+	case c.focus != nil:
+		return f.node
+	case f == c.b:
+		return "after"
+	}
+	return "before"
+}
+
+// pods compares the network namespaces of pods that were collected: of captures by their names, of nodes the first of
+// each controller. One that only one side has is noted.
+func (c *comparison) pods() {
+	a, b, f := c.a, c.b, c.focus
+	byName := func(of *Facts) map[string]string {
+		out := map[string]string{}
+		for _, name := range slices.Backward(slices.Sorted(maps.Keys(of.pods))) {
+			kind := name
+			if at := strings.LastIndexByte(name, '-'); f != nil && at > strings.IndexByte(name, '/') {
+				kind = name[:at] // the last word is the pod's own
+			}
+			out[kind] = name
+		}
+		return out
+	}
+	left, right := byName(a), byName(b)
+	all := maps.Clone(left)
+	maps.Copy(all, right)
+	for _, kind := range slices.Sorted(maps.Keys(all)) {
+		x, y := a.pods[left[kind]], b.pods[right[kind]]
+		able := true
+		for _, side := range []struct{ of, pod *Facts }{{a, x}, {b, y}} {
+			switch {
+			case side.pod == nil:
+				c.note(PartPods, all[kind]+": "+c.side(side.of)+": not collected")
+			case side.pod.why != "":
+				c.note(PartPods, all[kind]+": "+c.side(side.of)+": "+side.pod.why)
+			default:
+				continue
+			}
+			able = false
+		}
+		if !able {
 			continue
 		}
-		if c.focus != nil {
-			p.name = of.rename(p.name, other)
+		name := left[kind]
+		if right[kind] != name {
+			name += ", " + right[kind]
 		}
-		out[p.name] = v
+		if f != nil {
+			c.focus = &focus{all: true}
+		}
+		c.a, c.b, c.in = x, y, "pod "+name+" "
+		c.objects()
+		c.a, c.b, c.in, c.focus = a, b, "", f
 	}
-	return out
-}
-
-// add adds a change, within the bounds.
-func (c *comparison) add(x report.Change) {
-	c.count[x.Part]++
-	if c.count[x.Part] > maxChanges {
-		return
-	}
-	x.Place, x.Before, x.After = cut(c.in+x.Place), cut(x.Before), cut(x.After)
-	c.out.Changes = append(c.out.Changes, x)
 }
 
 // cut shortens a text to maxText bytes. What it returns keeps nothing of a longer text alive.
@@ -352,4 +331,34 @@ func cut(s string) string {
 		at--
 	}
 	return s[:at] + "…"
+}
+
+// Count counts the differences of the nodes and objects of a Diff.
+func Count(d *report.Diff) {
+	s := report.DiffSummary{Objects: len(d.Objects) + d.ObjectsLeft}
+	for i := range d.Nodes {
+		n := &d.Nodes[i]
+		if n.Before.Error != "" || n.After.Error != "" {
+			s.NotJudged++
+			continue
+		}
+		s.Nodes++
+		s.Paths += len(n.Paths) + n.PathsLeft
+		s.Broke += n.Verdicts.Broke
+		s.Repaired += n.Verdicts.Repaired
+		s.Known += n.Verdicts.Known
+		s.Unclear += n.Verdicts.Unclear
+		of := slices.Clone(n.Left)
+		for k := range n.Changes {
+			of = append(of, report.PartCount{Part: n.Changes[k].Part, Count: 1})
+		}
+		for _, l := range of {
+			if report.IsRules(l.Part) {
+				s.Rules += l.Count
+			} else {
+				s.Others += l.Count
+			}
+		}
+	}
+	d.Summary = s
 }

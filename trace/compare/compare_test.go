@@ -10,7 +10,7 @@ import (
 
 // A path that is not judged any more did not break, and one that is judged again and wrong was not right before.
 func TestCount(t *testing.T) {
-	d := report.Diff{Nodes: []report.NodeDiff{{}}}
+	d, c := report.Diff{Nodes: []report.NodeDiff{{}}}, &comparison{}
 	side := func(v report.Verdict) *report.PathSide { return &report.PathSide{Verdict: v} }
 	for _, p := range [][2]*report.PathSide{
 		{side(report.Match), side(report.Mismatch)},
@@ -27,8 +27,9 @@ func TestCount(t *testing.T) {
 	} {
 		change := report.PathChange{Before: p[0], After: p[1]}
 		d.Nodes[0].Paths = append(d.Nodes[0].Paths, change)
-		countVerdict(&d.Nodes[0].Verdicts, &change)
+		c.rank(&change)
 	}
+	d.Nodes[0].Verdicts = c.out.Verdicts
 	Count(&d)
 	want := report.DiffSummary{
 		Nodes: 1, Paths: 11, VerdictChanges: report.VerdictChanges{Broke: 2, Repaired: 1, Known: 2, Unclear: 2},

@@ -3,7 +3,6 @@
 package compare
 
 import (
-	"maps"
 	"net/netip"
 	"strings"
 
@@ -11,10 +10,9 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
 
-// focus is what matters for the paths of one Service on two nodes. Of nil everything does.
+// focus is what matters for the paths of one Service on two nodes.
 type focus struct {
-	chains map[string]bool // that packets of the paths meet on one of the nodes, as "nat KUBE-SERVICES"
-	names  map[string]bool // the same without their tables
+	chains map[string]bool // that packets of the paths meet on one of the nodes
 	addrs  map[netip.Addr]bool
 	ports  map[uint16]bool // NodePorts
 	sets   map[string]bool // that rules of these chains name
@@ -31,48 +29,49 @@ type focus struct {
 // focusOf collects it from two reports with their steps.
 func focusOf(a, b *Facts) *focus {
 	f := &focus{
-		chains: map[string]bool{}, names: map[string]bool{}, addrs: map[netip.Addr]bool{}, ports: map[uint16]bool{},
-		sets: map[string]bool{}, apart: map[netip.AddrPort]bool{},
+		chains: map[string]bool{}, addrs: map[netip.Addr]bool{}, ports: map[uint16]bool{}, sets: map[string]bool{},
+		apart: map[netip.AddrPort]bool{},
 	}
-	expected := [2]map[pathKey]map[netip.AddrPort]bool{}
+	type end struct {
+		path pathKey
+		at   netip.AddrPort
+	}
+	var expected [2]map[end]bool
 	for i, x := range []*Facts{a, b} {
-		expected[i] = map[pathKey]map[netip.AddrPort]bool{}
+		expected[i] = map[end]bool{}
 		for k := range x.report.Paths {
 			p := &x.report.Paths[k]
 			f.path(p)
-			key := keyOf(p, true)
-			if expected[i][key] == nil {
-				expected[i][key] = map[netip.AddrPort]bool{}
-			}
 			for e := range p.Expected.Endpoints {
 				if at, ok := p.Expected.Endpoints[e].AddrPort(); ok {
-					expected[i][key][at] = true
+					expected[i][end{keyOf(p, true), at}] = true
 				}
 			}
 		}
 	}
-	for _, of := range [][2]*Facts{{a, b}, {b, a}} { // lists are asked for by their new names
-		for chain := range maps.Clone(f.chains) {
-			f.chains[of[0].rename(chain, of[1])] = true
+	for i := range expected {
+		for e := range expected[i] {
+			if !expected[1-i][e] {
+				f.apart[e.at] = true
+			}
 		}
 	}
 	if x, y := a.report.Mode, b.report.Mode; x != nil && y != nil {
 		f.form, f.backend = x.Actual != y.Actual, x.Backend != y.Backend
 	}
-	for i := range expected {
-		for key, endpoints := range expected[i] {
-			for at := range endpoints {
-				if !expected[1-i][key][at] {
-					f.apart[at] = true
-				}
-			}
-		}
-	}
 	for _, x := range []*Facts{a, b} {
-		for p, l := range x.lists {
-			if p.part == PartRules && f.has(p) {
-				for i := range l.items {
-					f.namedSets(l.items[i].text)
+		for _, o := range x.objects {
+			if o.Part != PartRules || !f.chains[lastWord(o.Name)] {
+				continue
+			}
+			for i := range o.Lines { // "-m set --match-set NAME src", "@NAME"
+				words := strings.Fields(o.Lines[i].Text)
+				for k, w := range words {
+					if name, ok := strings.CutPrefix(w, "@"); ok {
+						f.sets[name] = true
+					} else if w == "--match-set" && k+1 < len(words) {
+						f.sets[words[k+1]] = true
+					}
 				}
 			}
 		}
@@ -89,111 +88,56 @@ func (f *focus) path(p *report.Path) {
 		f.ports[uint16(p.Frontend.Port)] = true
 	}
 	for i := range p.Steps {
-		f.chain(p.Steps[i].RuleRef)
+		f.chains[p.Steps[i].Chain] = true
 	}
 	for i := range p.Actual.Outcomes {
-		f.chain(p.Actual.Outcomes[i].Where)
+		f.chains[p.Actual.Outcomes[i].Where.Chain] = true
 	}
 	for i := range p.Actual.Uncertain {
-		f.chain(p.Actual.Uncertain[i].Where)
+		f.chains[p.Actual.Uncertain[i].Where.Chain] = true
 	}
-}
-
-func (f *focus) chain(r report.RuleRef) {
-	if r.Chain == "" {
-		return
-	}
-	f.chains[lastWord(r.Table)+" "+r.Chain] = true
-	f.names[r.Chain] = true
 }
 
 func lastWord(s string) string { return s[strings.LastIndexByte(s, ' ')+1:] }
 
-// has tells whether packets meet a chain.
-func (f *focus) has(p place) bool { return f.chains[lastWord(p.table)+" "+p.name] }
-
-// namedSets adds the sets that a rule names: "-m set --match-set NAME src", "@NAME".
-func (f *focus) namedSets(text string) {
-	words := strings.Fields(text)
-	for i, w := range words {
-		if w == "--match-set" && i+1 < len(words) {
-			f.sets[words[i+1]] = true
-		}
-		if name, ok := strings.CutPrefix(w, "@"); ok {
-			f.sets[name] = true
-		}
-	}
-}
-
-// pick returns what of a list matters; nil where nothing does.
-func (f *focus) pick(p place, l *list) *list {
-	if f.all {
-		return l
-	}
-	native := lastWord(p.table) == kubeproxy.NFTTable
-	if f.form && (p.part == PartServers || native || kubeproxy.OfKubernetes(p.name)) {
+// pick returns a copy of an object with the lines that matter; nil where it does not matter.
+func (f *focus) pick(o *Object) *Object {
+	out := *o
+	out.Lines = nil
+	name := lastWord(o.Name)
+	native := strings.HasSuffix(o.table, " "+kubeproxy.NFTTable)
+	switch {
+	case f.all:
+	case f.form && (o.Part == PartServers || native || kubeproxy.OfKubernetes(name)),
+		o.Part == PartRules && !f.chains[name], o.Part == PartSets && !f.sets[name]:
 		return nil
 	}
-	switch p.part {
-	case PartRules:
-		if !f.has(p) {
-			return nil
+	for _, l := range o.Lines {
+		ofMany := o.Part == PartServers || l.class == frontends ||
+			o.Part == PartSets && (native || o.table == "" && kubeproxy.OfKubernetes(name))
+		switch {
+		case f.all:
+		case ofMany && !f.addrs[l.dst] && !(l.port != 0 && f.ports[l.port]) && !(l.target != "" && f.chains[l.target]),
+			o.Part == PartRules && f.form && kubeproxy.OfKubernetes(l.target),
+			l.endpoint.IsValid() && f.apart[l.endpoint], l.jumps && !f.chains[l.target]:
+			continue // of another Service, of one node's own endpoint, of a pod that no packet of the paths meets
 		}
-		return l.only(func(x *item) bool {
-			return (x.class != "frontend" || f.owns(x)) && !(f.form && kubeproxy.OfKubernetes(x.target))
-		})
-	case PartSets:
-		if !f.sets[p.name] {
-			return nil
+		if o.Part == PartTunnels {
+			_, l.Canonical, _ = strings.Cut(l.Canonical, " ") // link-layer addresses are each node's own
 		}
-		if native || p.table == tableIPSet && kubeproxy.OfKubernetes(p.name) {
-			return l.only(f.owns)
-		}
-		return l
-	case PartServers:
-		if some := l.only(f.owns); len(some.items) > 0 {
-			return some
-		}
-		return nil
+		out.Lines = append(out.Lines, l)
 	}
-	return l
-}
-
-// owns tells whether an entry of what serves all Services is one of these paths.
-func (f *focus) owns(x *item) bool {
-	return f.addrs[x.dst] || x.port != 0 && f.ports[x.port] || x.target != "" && f.names[x.target]
-}
-
-// only returns a list with some of the entries.
-func (l *list) only(keep func(*item) bool) *list {
-	out := *l
-	out.items = nil
-	for i := range l.items {
-		if keep(&l.items[i]) {
-			out.items = append(out.items, l.items[i])
-		}
+	if o.Part == PartServers && len(out.Lines) == 0 {
+		return nil
 	}
 	return &out
 }
 
-// must tells whether nodes have to differ in an entry, or may: it is about an endpoint that one of them alone may use,
-// or it leads to a chain that no packet of the paths meets, as the rules of other pods do.
-func (f *focus) must(x *item) bool {
-	return f != nil && !f.all && (x.endpoint.IsValid() && f.apart[x.endpoint] || x.jumps && !f.names[x.target])
-}
+// maxOwn is how many texts of a node count as its own: each is searched for in each text.
+const maxOwn = 100
 
-// mustDiffer tells whether two nodes have to differ in a value, or naturally do.
-func (c *comparison) mustDiffer(part, name, a, b string, both bool) bool {
-	switch part {
-	case PartLinks:
-		return !both || c.a.rename(a, c.b) == c.b.rename(b, c.a)
-	case PartNeighbours:
-		return notable(a) == notable(b)
-	case PartVersions:
-		return name == "kernel by the API" && c.a.values[place{part: part, name: "kernel"}] != ""
-	}
-	return both && c.a.rename(a, c.b) == c.b.rename(b, c.a)
-}
+// substitution is a text of a node's own, and what stands for it where two nodes are compared.
+type substitution struct{ own, name string }
 
 // rename replaces what is a node's own, and the other node's own, by what stands for it.
 func (f *Facts) rename(text string, other *Facts) string {
@@ -206,64 +150,8 @@ func (f *Facts) rename(text string, other *Facts) string {
 	return text
 }
 
-// inBoth are the keys that two lists have as they are.
-func inBoth(a, b []item) map[string]bool {
-	out := make(map[string]bool, len(a))
-	for i := range a {
-		out[a[i].key] = false
-	}
-	for i := range b {
-		if _, ok := out[b[i].key]; ok {
-			out[b[i].key] = true
-		}
-	}
-	return out
-}
-
-// renamed is a list with the keys renamed, but for those that both nodes have, in the order of its classes.
-func (f *Facts) renamed(part string, list []item, other *Facts, both map[string]bool) []item {
-	out := make([]item, len(list))
-	for i := range list {
-		out[i] = list[i]
-		if !both[list[i].key] {
-			out[i].key = f.rename(list[i].key, other)
-		}
-		if part == PartTunnels {
-			_, out[i].key, _ = strings.Cut(out[i].key, " ") // link-layer addresses are each node's own
-		}
-	}
-	sortClasses(out)
-	return out
-}
-
-// sameButForNames counts the entries whose keys are equal only by their new names.
-func sameButForNames(left, right, a, b []item) int {
-	raw := map[string]int{}
-	for i := range a {
-		raw[a[i].key]++
-	}
-	equal := 0
-	for i := range b {
-		if raw[b[i].key] > 0 {
-			raw[b[i].key]--
-			equal++
-		}
-	}
-	names := map[string]int{}
-	for i := range left {
-		names[left[i].key]++
-	}
-	for i := range right {
-		if names[right[i].key] > 0 {
-			names[right[i].key]--
-			equal--
-		}
-	}
-	return max(-equal, 0)
-}
-
 // replaceWord replaces a text where it stands by itself: no letter, digit, dot or colon continues it, but for a port
-// behind an IPv4 address.
+// after an IPv4 address.
 func replaceWord(text, old, with string) string {
 	at := strings.Index(text, old)
 	if at < 0 {

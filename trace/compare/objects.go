@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,184 +18,131 @@ import (
 
 // The parts of API objects.
 const (
-	PartServices  = "Services"
-	PartEndpoints = "endpoints"
-	PartNodes     = "Nodes"
-	// PartPodObjects are the Pods of endpoints.
-	PartPodObjects = "Pods"
+	PartServices   = "Services"
+	PartEndpoints  = "endpoints"
+	PartNodes      = "Nodes"
+	PartPodObjects = "Pods" // those of endpoints
 )
-
-// fields are the fields of an object, or its endpoints.
-type fields map[string]string
-
-type objects struct {
-	changes []report.Change
-	left    int
-	not     []report.NotCompared
-}
 
 // Objects compares the API objects of two captures: what of Services and Nodes decides about paths, the endpoints of
 // each Service, however they are cut into EndpointSlices, and the state of their Pods. left is how many differences are
 // not listed; not are the kinds that are not compared, as one side has not read them.
 func Objects(before, after *snapshot.Cluster) (changes []report.Change, left int, not []report.NotCompared) {
-	x := &objects{}
-	x.compare(PartServices, services(before), services(after))
-	x.compare(PartEndpoints, endpoints(before), endpoints(after))
-	if x.both(PartPodObjects, "pods", before, after) {
-		a, b := pods(before), pods(after)
-		// What comes and goes is among the endpoints.
-		maps.DeleteFunc(a, func(name string, _ fields) bool { return b[name] == nil })
-		maps.DeleteFunc(b, func(name string, _ fields) bool { return a[name] == nil })
-		x.compare(PartPodObjects, a, b)
+	c := &comparison{a: cluster(before), b: cluster(after), count: map[string]int{}}
+	c.objects()
+	c.order()
+	for _, n := range c.count {
+		left += max(n-maxChanges, 0)
 	}
-	if x.both(PartNodes, "nodes", before, after) {
-		x.compare(PartNodes, nodes(before), nodes(after))
-	}
-	return x.changes, x.left, x.not
+	return c.out.Changes, left, c.out.NotCompared
 }
 
-// both tells whether both sides have read the objects of a kind, and notes it where one has not.
-func (x *objects) both(part, kind string, before, after *snapshot.Cluster) bool {
-	side := func(name string, of *snapshot.Cluster) reading {
-		out := reading{side: name, unread: slices.Contains(of.Missing, kind)}
+// cluster lists the API objects of a capture. An EndpointSlice and a Pod that came or went are told by the endpoints.
+func cluster(of *snapshot.Cluster) *Facts {
+	f := &Facts{objects: map[key]*Object{}, unread: map[source]string{}}
+	for part, kind := range map[string]string{PartNodes: "nodes", PartPodObjects: "pods"} {
+		if slices.Contains(of.Missing, kind) {
+			f.unread[source{part, ""}] = ""
+		}
 		for file, text := range of.Unread {
 			if strings.HasPrefix(file, "cluster/"+kind+".") {
-				out.why = file + ": " + text
+				f.unread[source{part, ""}] = file + ": " + text
 			}
 		}
-		return out
 	}
-	a, b := side("before", before), side("after", after)
-	if why := whyNot(a, b); why != "" {
-		x.not = append(x.not, report.NotCompared{Part: part, Why: why})
+	for _, s := range of.Services {
+		o := f.object(PartServices, s.Namespace+"/"+s.Name, "")
+		o.fields("", s.Spec)
+		o.fields("loadBalancer", s.Status.LoadBalancer)
+		o.fields("service-proxy-name", s.Labels["service.kubernetes.io/service-proxy-name"])
+		f.object(PartEndpoints, s.Namespace+"/"+s.Name, "")
 	}
-	return !a.unread && !b.unread
-}
-
-func (x *objects) add(c report.Change) {
-	if len(x.changes) >= maxChanges {
-		x.left++
-		return
-	}
-	c.Place, c.Before, c.After = cut(c.Place), cut(c.Before), cut(c.After)
-	x.changes = append(x.changes, c)
-}
-
-// compare compares objects of a kind by their names.
-func (x *objects) compare(part string, a, b map[string]fields) {
-	names := map[string]bool{}
-	for n := range a {
-		names[n] = true
-	}
-	for n := range b {
-		names[n] = true
-	}
-	for _, n := range slices.Sorted(maps.Keys(names)) {
-		left, inA := a[n]
-		right, inB := b[n]
-		c := report.Change{Part: part, Place: n}
-		switch {
-		case !inA && part != PartEndpoints:
-			c.Change, c.After = report.Added, right.text()
-			x.add(c)
-		case !inB && part != PartEndpoints:
-			c.Change, c.Before = report.Removed, left.text()
-			x.add(c)
-		default:
-			x.fields(c, left, right)
+	for _, n := range of.Nodes {
+		o := f.object(PartNodes, n.Name, "")
+		o.fields("podCIDRs", append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR))
+		for _, a := range n.Status.Addresses {
+			o.add(string(a.Type) + " " + a.Address)
+		}
+		o.fields("zone", n.Labels[corev1.LabelTopologyZone])
+		for _, a := range snapshot.NodeAnnotations {
+			o.fields(a, n.Annotations[a])
 		}
 	}
-}
-
-// fields compares the fields of an object.
-func (x *objects) fields(c report.Change, a, b fields) {
-	all := maps.Clone(a)
-	if all == nil {
-		all = fields{}
-	}
-	maps.Copy(all, b)
-	for _, f := range slices.Sorted(maps.Keys(all)) {
-		left, inA := a[f]
-		right, inB := b[f]
-		if left == right && inA == inB {
+	ends := f.endpoints(of)
+	for _, p := range of.Pods {
+		ips := []string{p.Status.PodIP}
+		for _, ip := range p.Status.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		if !slices.ContainsFunc(ips, func(ip string) bool { return ends[ip] }) {
 			continue
 		}
-		d := c
-		name := strings.TrimSpace(f + " ")
-		switch {
-		case !inA:
-			d.Change, d.After = report.Added, strings.TrimSpace(name+" "+right)
-		case !inB:
-			d.Change, d.Before = report.Removed, strings.TrimSpace(name+" "+left)
-		default:
-			d.Change, d.Before, d.After = report.Changed, strings.TrimSpace(name+" "+left), strings.TrimSpace(name+" "+right)
+		o := f.object(PartPodObjects, p.Namespace+"/"+p.Name, "")
+		o.weak = true
+		slices.Sort(ips)
+		o.fields("addresses", slices.Compact(ips))
+		o.fields("phase", p.Status.Phase)
+		o.fields("node", p.Spec.NodeName)
+		for _, x := range p.Status.Conditions {
+			if x.Type == corev1.PodReady {
+				o.fields("ready", x.Status)
+			}
 		}
-		x.add(d)
+		if p.DeletionTimestamp != nil {
+			o.add("deletion requested")
+		}
+		for i := range p.Status.ContainerStatuses {
+			if s := &p.Status.ContainerStatuses[i]; !s.Ready { // of those that are ready a dump has none
+				o.add("container " + s.Name + " " + containerText(s))
+			}
+		}
 	}
+	for _, o := range f.objects {
+		sortLines(o.Lines)
+	}
+	return f
 }
 
-// text is a short form of the fields.
-func (f fields) text() string {
-	var out []string
-	for _, name := range []string{"type", "clusterIPs", "ports"} {
-		if f[name] != "" {
-			out = append(out, f[name])
-		}
+// fields adds a line for each field of a value of the API, by its path; none for what is empty.
+func (o *Object) fields(path string, value any) {
+	data, err := json.Marshal(value)
+	var v any
+	if err == nil {
+		err = json.Unmarshal(data, &v)
 	}
-	return strings.Join(out, " ")
+	if err != nil {
+		o.unread = err.Error()
+		return
+	}
+	o.flat(path, v)
 }
 
-// services lists what of Services decides about paths.
-func services(c *snapshot.Cluster) map[string]fields {
-	out := make(map[string]fields, len(c.Services))
-	for _, s := range c.Services {
-		f := fields{}
-		put := func(name, value string) {
-			if value != "" {
-				f[name] = value
+func (o *Object) flat(path string, value any) {
+	switch v := value.(type) {
+	case nil:
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			o.flat(strings.TrimPrefix(path+"."+name, "."), v[name])
+		}
+	case []any:
+		var words []string
+		for i, x := range v {
+			if of, ok := x.(map[string]any); ok {
+				name := any(i)
+				if of["name"] != nil {
+					name = of["name"]
+				}
+				o.flat(fmt.Sprintf("%s[%v]", path, name), of)
+			} else if text := fmt.Sprint(x); text != "" && !slices.Contains(words, text) {
+				words = append(words, text)
 			}
 		}
-		spec := &s.Spec
-		put("type", string(spec.Type))
-		ips := spec.ClusterIPs
-		if len(ips) == 0 && spec.ClusterIP != "" {
-			ips = []string{spec.ClusterIP}
+		o.flat(path, strings.Join(words, " "))
+	default:
+		if text := fmt.Sprint(v); text != "" {
+			o.add(path + " " + text)
 		}
-		put("clusterIPs", strings.Join(ips, " "))
-		var ports []string
-		for _, p := range spec.Ports {
-			text := fmt.Sprintf("%s %d/%s→%s", p.Name, p.Port, p.Protocol, p.TargetPort.String())
-			if p.NodePort != 0 {
-				text += fmt.Sprintf(" nodePort %d", p.NodePort)
-			}
-			ports = append(ports, strings.TrimSpace(text))
-		}
-		put("ports", strings.Join(ports, ", "))
-		put("externalIPs", strings.Join(spec.ExternalIPs, " "))
-		put("loadBalancerClass", pointer(spec.LoadBalancerClass))
-		put("loadBalancerSourceRanges", strings.Join(spec.LoadBalancerSourceRanges, " "))
-		put("externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
-		put("internalTrafficPolicy", string(pointer(spec.InternalTrafficPolicy)))
-		put("trafficDistribution", pointer(spec.TrafficDistribution))
-		if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-			text := string(spec.SessionAffinity)
-			if a := spec.SessionAffinityConfig; a != nil && a.ClientIP != nil && a.ClientIP.TimeoutSeconds != nil {
-				text += fmt.Sprintf(" %ds", *a.ClientIP.TimeoutSeconds)
-			}
-			put("sessionAffinity", text)
-		}
-		if spec.HealthCheckNodePort != 0 {
-			put("healthCheckNodePort", fmt.Sprint(spec.HealthCheckNodePort))
-		}
-		var lb []string
-		for _, i := range s.Status.LoadBalancer.Ingress {
-			lb = append(lb, strings.TrimSpace(i.IP+i.Hostname+" "+string(pointer(i.IPMode))))
-		}
-		put("loadBalancer", strings.Join(lb, ", "))
-		put("service-proxy-name", s.Labels["service.kubernetes.io/service-proxy-name"])
-		out[s.Namespace+"/"+s.Name] = f
 	}
-	return out
 }
 
 // pointer is what a pointer points to; the zero value for nil.
@@ -205,34 +153,32 @@ func pointer[T any](p *T) (v T) {
 	return v
 }
 
-// endpoints lists the endpoints of each Service with their conditions.
-func endpoints(c *snapshot.Cluster) map[string]fields {
-	out := map[string]fields{}
-	for _, s := range c.EndpointSlices {
-		name := s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]
-		f := out[name]
-		if f == nil {
-			f = fields{}
-			out[name] = f
-		}
+// endpoints lists the endpoints of each Service with their conditions, and returns their addresses.
+func (f *Facts) endpoints(of *snapshot.Cluster) map[string]bool {
+	all, seen := map[string]bool{}, map[string]bool{}
+	for _, s := range of.EndpointSlices {
+		o := f.object(PartEndpoints, s.Namespace+"/"+s.Labels[discoveryv1.LabelServiceName], "")
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			text := conditions(e)
 			for _, a := range e.Addresses {
+				all[a] = true
 				for _, p := range s.Ports {
-					at := report.JoinHostPort(a, pointer(p.Port))
+					text := report.JoinHostPort(a, pointer(p.Port))
 					if n := pointer(p.Name); n != "" {
-						at += " " + n
+						text += " " + n
 					}
 					if proto := pointer(p.Protocol); proto != "" && proto != corev1.ProtocolTCP {
-						at += " " + string(proto)
+						text += " " + string(proto)
 					}
-					f[at] = text
+					if text += " " + conditions(e); !seen[o.Name+" "+text] {
+						seen[o.Name+" "+text] = true
+						o.add(text)
+					}
 				}
 			}
 		}
 	}
-	return out
+	return all
 }
 
 // conditions says what of an endpoint decides whether it is used.
@@ -260,78 +206,6 @@ func conditions(e *discoveryv1.Endpoint) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// nodes lists what of Nodes decides about paths.
-func nodes(c *snapshot.Cluster) map[string]fields {
-	out := make(map[string]fields, len(c.Nodes))
-	for _, n := range c.Nodes {
-		f := fields{}
-		if n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 {
-			f["podCIDRs"] = strings.Join(n.Spec.PodCIDRs, " ")
-			if len(n.Spec.PodCIDRs) == 0 {
-				f["podCIDRs"] = n.Spec.PodCIDR
-			}
-		}
-		var addrs []string
-		for _, a := range n.Status.Addresses {
-			addrs = append(addrs, string(a.Type)+" "+a.Address)
-		}
-		slices.Sort(addrs)
-		f["addresses"] = strings.Join(addrs, ", ")
-		if z := n.Labels[corev1.LabelTopologyZone]; z != "" {
-			f["zone"] = z
-		}
-		for _, a := range snapshot.NodeAnnotations {
-			if value := n.Annotations[a]; value != "" {
-				f[a] = value
-			}
-		}
-		out[n.Name] = f
-	}
-	return out
-}
-
-// pods lists the state of the Pods that are endpoints: where they run, and why containers do not.
-func pods(c *snapshot.Cluster) map[string]fields {
-	ends := map[string]bool{}
-	for _, s := range c.EndpointSlices {
-		for i := range s.Endpoints {
-			for _, a := range s.Endpoints[i].Addresses {
-				ends[a] = true
-			}
-		}
-	}
-	out := map[string]fields{}
-	for _, p := range c.Pods {
-		ips := []string{p.Status.PodIP}
-		for _, ip := range p.Status.PodIPs {
-			ips = append(ips, ip.IP)
-		}
-		if !slices.ContainsFunc(ips, func(ip string) bool { return ends[ip] }) {
-			continue
-		}
-		slices.Sort(ips)
-		f := fields{
-			"phase": string(p.Status.Phase), "addresses": strings.Join(slices.Compact(ips), " "), "node": p.Spec.NodeName,
-		}
-		for _, x := range p.Status.Conditions {
-			if x.Type == corev1.PodReady {
-				f["ready"] = string(x.Status)
-			}
-		}
-		if p.DeletionTimestamp != nil {
-			f["deletion"] = "requested"
-		}
-		for i := range p.Status.ContainerStatuses {
-			// Of those that are ready a dump has none.
-			if s := &p.Status.ContainerStatuses[i]; !s.Ready {
-				f["container "+s.Name] = containerText(s)
-			}
-		}
-		out[p.Namespace+"/"+p.Name] = f
-	}
-	return out
 }
 
 // containerText says why a container is not ready.

@@ -74,8 +74,8 @@ func TestObjects(t *testing.T) {
 		text[i] = strings.TrimSpace(fmt.Sprintf("%s %s %s: %s → %s", c.Part, c.Change, c.Place, c.Before, c.After))
 	}
 	want := []string{
-		"Services added shop/new:  → ClusterIP 10.96.0.7 http 80/TCP→0",
-		"Services removed shop/old: ClusterIP 10.96.0.7 http 80/TCP→0 →",
+		"Services added shop/new:  → type ClusterIP",
+		"Services removed shop/old: type ClusterIP →",
 		"Services added shop/web:  → externalTrafficPolicy Local",
 		"endpoints removed shop/web: 10.244.1.1:8080 ready on worker-1 →",
 		"endpoints changed shop/web: 10.244.1.2:8080 ready on worker-1 → 10.244.1.2:8080 not ready on worker-1",

@@ -14,28 +14,22 @@ import (
 // pathKey is what makes paths of two reports the same path.
 type pathKey struct {
 	service  report.ObjectRef
-	kind     string
-	address  string
-	port     int32
-	protocol string
+	frontend report.Frontend
 	origin   string
 }
 
 // keyOf returns that of a path. Between nodes the address of a NodePort is each node's own, and counts by its family.
 func keyOf(p *report.Path, nodes bool) pathKey {
-	k := pathKey{
-		kind: p.Frontend.Kind, address: p.Frontend.Address, port: p.Frontend.Port, protocol: p.Frontend.Protocol,
-		origin: p.Origin.Kind,
-	}
+	k := pathKey{frontend: p.Frontend, origin: p.Origin.Kind}
 	if p.Service != nil {
 		k.service = *p.Service
 	}
-	if nodes && k.kind == "NodePort" {
-		family := "IPv4"
-		if strings.Contains(k.address, ":") {
-			family = "IPv6"
+	k.frontend.PortName = ""
+	if nodes && k.frontend.Kind == "NodePort" {
+		k.frontend.Address = "IPv4"
+		if strings.Contains(p.Frontend.Address, ":") {
+			k.frontend.Address = "IPv6"
 		}
-		k.address = family
 	}
 	return k
 }
@@ -45,55 +39,46 @@ type pathPair struct{ a, b *report.Path }
 
 // pairs finds the path of the other side for each path, in the order of the first side. Of several with the same key,
 // such as those of pods that rules tell apart, those from the same address belong together, then those in the same
-// place.
-func (c *comparison) pairs() []pathPair {
-	byKey := map[pathKey][]*report.Path{}
+// place. Where rules tell pods apart on one side only, the one path of the other stands for all.
+func (c *comparison) pairs() (out []pathPair) {
+	rest, first, last := map[pathKey][]*report.Path{}, map[pathKey]*report.Path{}, map[pathKey]*report.Path{}
 	for i := range c.b.report.Paths {
 		p := &c.b.report.Paths[i]
 		k := keyOf(p, c.focus != nil)
-		byKey[k] = append(byKey[k], p)
+		rest[k] = append(rest[k], p)
 	}
-	first, other := map[pathKey]*report.Path{}, map[pathKey]*report.Path{} // of the first side and of the second
-	out := make([]pathPair, 0, len(c.a.report.Paths))
 	for i := range c.a.report.Paths {
 		p := &c.a.report.Paths[i]
 		k := keyOf(p, c.focus != nil)
-		if first[k] == nil {
-			first[k] = p
+		first[k] = cmp.Or(first[k], p)
+		at := slices.IndexFunc(rest[k], func(q *report.Path) bool { return q.Origin.Address == p.Origin.Address })
+		if at = max(at, 0); at < len(rest[k]) {
+			last[k] = rest[k][at]
+			rest[k] = slices.Delete(rest[k], at, at+1)
 		}
-		free := byKey[k]
-		at := slices.IndexFunc(free, func(q *report.Path) bool { return q.Origin.Address == p.Origin.Address })
-		if at < 0 && len(free) > 0 {
-			at = 0
-		}
-		pair := pathPair{a: p}
-		if at >= 0 {
-			pair.b, other[k] = free[at], free[at]
-			byKey[k] = slices.Delete(slices.Clone(free), at, at+1)
-		} else {
-			pair.b = other[k]
-		}
-		out = append(out, pair)
+		out = append(out, pathPair{p, last[k]})
 	}
-	keys := slices.SortedFunc(maps.Keys(byKey), func(x, y pathKey) int {
+	var more []pathPair
+	for k, list := range rest {
+		for _, p := range list {
+			more = append(more, pathPair{first[k], p})
+		}
+	}
+	slices.SortFunc(more, func(x, y pathPair) int {
+		a, b := keyOf(x.b, false), keyOf(y.b, false)
 		return cmp.Or(
-			cmp.Compare(x.service.Namespace, y.service.Namespace), cmp.Compare(x.service.Name, y.service.Name),
-			cmp.Compare(x.kind, y.kind), cmp.Compare(x.address, y.address), cmp.Compare(x.port, y.port),
-			cmp.Compare(x.protocol, y.protocol), cmp.Compare(x.origin, y.origin),
+			cmp.Compare(a.service.Namespace, b.service.Namespace), cmp.Compare(a.service.Name, b.service.Name),
+			cmp.Compare(a.frontend.Kind, b.frontend.Kind), cmp.Compare(a.frontend.Address, b.frontend.Address),
+			cmp.Compare(a.frontend.Port, b.frontend.Port), cmp.Compare(a.origin, b.origin),
+			cmp.Compare(x.b.Origin.Address, y.b.Origin.Address),
 		)
 	})
-	for _, k := range keys {
-		for _, p := range byKey[k] {
-			// Where rules tell pods apart on one side only, the one path of the other stands for all.
-			out = append(out, pathPair{first[k], p})
-		}
-	}
-	return out
+	return append(out, more...)
 }
 
 // paths compares the paths. Those that became wrong come first, then those that became right.
 func (c *comparison) paths() {
-	var ranked [ranks][]report.PathChange
+	var ranked [4][]report.PathChange
 	differ := 0
 	for _, pair := range c.pairs() {
 		change, differs := c.path(pair)
@@ -101,8 +86,8 @@ func (c *comparison) paths() {
 			continue
 		}
 		differ++
-		countVerdict(&c.out.Verdicts, &change)
-		if list := &ranked[rank(&change)]; len(*list) < maxPaths {
+		rank := c.rank(&change)
+		if list := &ranked[rank]; len(*list) < maxPaths {
 			*list = append(*list, change)
 		}
 	}
@@ -111,20 +96,32 @@ func (c *comparison) paths() {
 	c.out.PathsLeft = differ - len(c.out.Paths)
 }
 
-// ranks is how many ranks there are.
-const ranks = 4
-
-// rank is the place of a path among those that differ.
-func rank(p *report.PathChange) int {
-	switch {
-	case p.After != nil && p.After.Verdict.NeedsAttention() && (p.Before == nil || !p.Before.Verdict.NeedsAttention()):
-		return 0
-	case p.Before != nil && p.After != nil && p.Before.Verdict != p.After.Verdict:
-		return 1
-	case p.After == nil || p.Before == nil:
+// rank is the place of a path among those that differ. It counts what has become of the verdict.
+func (c *comparison) rank(p *report.PathChange) int {
+	if p.Before == nil || p.After == nil {
+		if p.After != nil && p.After.Verdict.NeedsAttention() {
+			return 0
+		}
 		return 3
 	}
-	return 2
+	before, after, v := p.Before.Verdict, p.After.Verdict, &c.out.Verdicts
+	wrong := after.NeedsAttention() && !before.NeedsAttention()
+	switch {
+	case before == after:
+		return 2
+	case after == report.Unknown:
+		v.Unclear++
+	case before == report.Unknown:
+		v.Known++
+	case wrong:
+		v.Broke++
+	case before.NeedsAttention() && !after.NeedsAttention():
+		v.Repaired++
+	}
+	if wrong {
+		return 0
+	}
+	return 1
 }
 
 // path compares one path.
@@ -133,11 +130,7 @@ func (c *comparison) path(x pathPair) (out report.PathChange, differs bool) {
 	out = report.PathChange{Service: one.Service, Frontend: one.Frontend, Origin: one.Origin}
 	out.Before, out.After = sideOf(x.a), sideOf(x.b)
 	if x.a == nil || x.b == nil {
-		if c.focus != nil && (x.a == nil || !x.a.Verdict.NeedsAttention()) && (x.b == nil || !x.b.Verdict.NeedsAttention()) {
-			c.must[partPaths]++
-			return out, false
-		}
-		return out, true
+		return out, c.focus == nil || one.Verdict.NeedsAttention()
 	}
 	for _, f := range c.findings(x.a.Findings, x.b.Findings) {
 		differs = differs || f.Severity != report.Info
@@ -148,37 +141,31 @@ func (c *comparison) path(x pathPair) (out report.PathChange, differs bool) {
 		}
 	}
 	// Of a side that is not known nobody can say that an endpoint gets no connections.
-	a, b := ends(x.a), ends(x.b)
-	for _, e := range slices.Sorted(maps.Keys(a)) {
-		if !b[e] && x.b.Verdict != report.Unknown {
-			out.Lost = append(out.Lost, e)
+	only := func(of, other *report.Path) []string {
+		list, not := ends(of), ends(other)
+		if slices.Equal(list, not) {
+			return nil
 		}
+		return slices.DeleteFunc(list, func(e string) bool { return slices.Contains(not, e) || other.Verdict == report.Unknown })
 	}
-	for _, e := range slices.Sorted(maps.Keys(b)) {
-		if !a[e] && x.a.Verdict != report.Unknown {
-			out.Gained = append(out.Gained, e)
-		}
-	}
+	out.Lost, out.Gained = only(x.a, x.b), only(x.b, x.a)
 	if x.a.Verdict != x.b.Verdict {
 		return out, true
 	}
+	// Between nodes other endpoints are as each node's expectation says.
 	other := len(out.Gained)+len(out.Lost) > 0 || outcome(x.a) != outcome(x.b)
-	if c.focus != nil && other && !differs {
-		c.must[partPaths]++ // as each node's expectation says
-		return out, false
-	}
-	return out, differs || other
+	return out, differs || other && c.focus == nil
 }
 
 // ends are the endpoints that connections are sent to.
-func ends(p *report.Path) map[string]bool {
-	out := map[string]bool{}
+func ends(p *report.Path) (out []string) {
 	for i := range p.Actual.Outcomes {
 		if e := p.Actual.Outcomes[i].Endpoint; e != nil {
-			out[cut(report.JoinHostPort(e.Address, e.Port))] = true
+			out = append(out, cut(report.JoinHostPort(e.Address, e.Port)))
 		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // outcome is what becomes of connections besides their endpoints.
@@ -202,7 +189,8 @@ func sideOf(p *report.Path) *report.PathSide {
 	return &report.PathSide{Verdict: p.Verdict, Expected: cut(p.Expected.Summary), Actual: cut(p.Actual.Summary)}
 }
 
-// findings returns those of one side only, those that came first.
+// findings returns those of one side only, those that came first. That a file was not collected is no difference of the
+// node: NotCompared tells.
 func (c *comparison) findings(before, after []report.Finding) (out []report.FindingChange) {
 	const most = 200
 	key := func(f *report.Finding, of, other *Facts) string {
@@ -219,7 +207,7 @@ func (c *comparison) findings(before, after []report.Finding) (out []report.Find
 		}
 		for i := range list {
 			f := &list[i]
-			if has[key(f, of, other)] || f.Code == codeNotRead || len(out) >= most {
+			if has[key(f, of, other)] || f.Code == "FileNotRead" || len(out) >= most {
 				continue
 			}
 			out = append(out, report.FindingChange{
@@ -231,7 +219,3 @@ func (c *comparison) findings(before, after []report.Finding) (out []report.Find
 	only(before, after, c.a, c.b, report.Removed)
 	return out
 }
-
-// codeNotRead is the finding about files that were not collected, which is no difference of the node: NotCompared
-// tells.
-const codeNotRead = "FileNotRead"

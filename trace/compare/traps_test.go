@@ -40,7 +40,7 @@ func TestChangesOfANode(t *testing.T) {
 		{
 			"shares that are not equal", iptables, snapshot.IPTablesNFTFile,
 			replaced("--probability 0.50000000000", "--probability 0.90000000000"),
-			[]string{"rules changed IPv4 nat KUBE-SVC-"},
+			[]string{"rules added IPv4 nat KUBE-SVC-25FJTMN2OLOPNGWS:  → shares: "},
 		},
 		{
 			"a volatile setting, and one that is not of the network", iptables, snapshot.SysctlFile,
@@ -52,7 +52,7 @@ func TestChangesOfANode(t *testing.T) {
 		},
 		{
 			"routing rules are not collected", iptables, snapshot.RuleFile, nil,
-			[]string{"not compared: IPv4 routing rules: "},
+			[]string{"not compared: routing rules: "},
 		},
 		{
 			"rules of IPv6 are not collected", iptables, snapshot.IP6TablesNFTFile, nil,
@@ -60,7 +60,7 @@ func TestChangesOfANode(t *testing.T) {
 		},
 		{
 			"an element of a map", nft, snapshot.NFTFile, replaced(`[{"concat": ["10.96.`, `[{"concat": ["10.95.`),
-			[]string{"sets removed IPv4 nft kube-proxy ", "sets added IPv4 nft kube-proxy "},
+			[]string{"sets added IPv4 nft kube-proxy ", "sets removed IPv4 nft kube-proxy "},
 		},
 		{
 			"a client of session affinity", nft, snapshot.NFTFile,
@@ -68,7 +68,7 @@ func TestChangesOfANode(t *testing.T) {
 		},
 		{
 			"the weight of a real server", ipvs, snapshot.IPVSFile, replaced("-m -w 1", "-m -w 0"),
-			[]string{"virtual servers removed ", "virtual servers added "},
+			[]string{"virtual servers changed "},
 		},
 		{
 			"a set", ipvs, snapshot.IPSetFile, func(s string) string {

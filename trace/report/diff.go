@@ -46,10 +46,8 @@ type NodeDiff struct {
 	Findings []FindingChange `json:"findings,omitempty"`
 	// Changes are the differences of rules, sets, settings and the like, part by part.
 	Changes []Change `json:"changes,omitempty"`
-	// Left are the changes of a part that are not listed, and AsTheyMust the differences that two nodes must have (their
-	// own addresses, pod CIDRs, endpoints), which are not listed either.
-	Left       []PartCount `json:"left,omitempty"`
-	AsTheyMust []PartCount `json:"asTheyMust,omitempty"`
+	// Left are the changes of a part that are not listed.
+	Left []PartCount `json:"left,omitempty"`
 	// NotCompared are the parts that were not read on both sides.
 	NotCompared []NotCompared `json:"notCompared,omitempty"`
 }
@@ -101,7 +99,6 @@ type FindingChange struct {
 const (
 	Added   = "added"
 	Removed = "removed"
-	Moved   = "moved"
 	Changed = "changed"
 )
 
@@ -109,14 +106,13 @@ const (
 type Change struct {
 	Part   string `json:"part"`            // rules, sets, settings, routes, …
 	Place  string `json:"place,omitempty"` // chain, set, table, interface; of API objects the kind and the name
-	Change string `json:"change"`          // added, removed, moved, changed
+	Change string `json:"change"`          // added, removed, changed
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
-	// Rule is the rule's number in its chain on the side that has it, after where both have it.
+	// Rule is the rule's number in its chain.
 	Rule int `json:"rule,omitempty"`
-	// Whole: the chain, set or server came or went as a whole, with so many entries, of which the last is shown.
-	Whole   bool `json:"whole,omitempty"`
-	Entries int  `json:"entries,omitempty"`
+	// Entries: the chain, set or server came or went as a whole, with so many lines, of which the last is shown.
+	Entries int `json:"entries,omitempty"`
 }
 
 // PartCount is how many differences of a part there are.

@@ -53,7 +53,7 @@ func (r *Reference) meant(text string, err error) error {
 			r.Input, strings.Join(words, " "))
 	case len(fields) == 2 && isLabel(fields[0]) && isLabel(fields[1]) && !describes(fields):
 		return fmt.Errorf("%q is not one name: did you mean %s/%s?", r.Input, fields[0], fields[1])
-	case strings.Contains(text, "=") && !strings.Contains(text, "/"):
+	case strings.Contains(text, "=") && !strings.Contains(text, "/") && len(fields) == 1:
 		return fmt.Errorf("%q is not a Service: it is given by its name, not by labels", r.Input)
 	case len(parts) == 2 && parts[1] == "" && !isKind && isLabel(parts[0]):
 		return fmt.Errorf("%q has no name of a Service: verify -n %s verifies all of a namespace", r.Input, parts[0])

@@ -46,10 +46,7 @@ var readers = []func(r *Reference, text string) (known bool, err error){
 // ParseReference takes an argument apart. It asks no cluster: whether there is such a Service, Find says.
 func ParseReference(arg string) (Reference, error) {
 	ref := Reference{Input: arg}
-	text, err := ref.unify(Tidy(arg))
-	if err == nil {
-		text, err = ref.sentence(text)
-	}
+	text, err := ref.single(tidy(arg))
 	if err != nil {
 		return ref, err
 	}
@@ -69,14 +66,11 @@ func (r *Reference) parse(text string) error {
 	if err != nil {
 		return err
 	}
-	if text, err = r.unify(text); err != nil {
-		return err
+	if strings.ContainsAny(text, " \n\t") {
+		return fmt.Errorf("%q is more than one name or address: %s", r.Input, forms)
 	}
 	if text, err = r.cutProtocol(text); err != nil {
 		return err
-	}
-	if strings.Contains(text, " ") {
-		return fmt.Errorf("%q is a text in which no Service, DNS name, URL or IP address is recognized: %s", r.Input, forms)
 	}
 	for _, read := range readers {
 		if known, err := read(r, text); known || err != nil {

@@ -68,8 +68,6 @@ func TestParseReference(t *testing.T) {
 		{"udp6://[fd00::1]:53", Reference{Address: addr("fd00::1"), Port: "53", Protocol: "UDP"}},
 		{"SCTP://10.96.0.10", Reference{Address: addr("10.96.0.10"), Protocol: "SCTP"}},
 		{"quic://web.shop:443", Reference{Name: "web", Namespace: "shop", Host: "web.shop", Port: "443", Protocol: "UDP"}},
-		{"dial udp 10.96.0.10:53: i/o timeout", Reference{Address: addr("10.96.0.10"), Port: "53", Protocol: "UDP"}},
-		{"nc -zvu 10.96.0.10 53", Reference{Address: addr("10.96.0.10"), Port: "53", Protocol: "UDP"}},
 		{"kube-svc-67nzlrhbndsawjro", Reference{Chain: "KUBE-SVC-67NZLRHBNDSAWJRO"}},
 		{"service-ulmva6xw-shop/web/tcp/http", Reference{Chain: "service-ULMVA6XW-shop/web/tcp/http"}},
 		{"service-ulmva6xw", Reference{Name: "service-ulmva6xw", Host: "service-ulmva6xw"}},
@@ -130,6 +128,9 @@ func TestParseReferenceErrors(t *testing.T) {
 		{"10.96.0.256", "is not a Service name"},
 		{"10.96.0.1:99999", "has port 99999"},
 		{"fe80::1%eth0", "has a zone"},
+		{"dial udp 10.96.0.10:53: i/o timeout", "is more than one name or address: give a Service as NAME"},
+		{"nc -zvu 10.96.0.10 53", "is more than one name or address: give a Service as NAME"},
+		{"64 bytes from 10.96.0.10: icmp_seq=1", "is more than one name or address: give a Service as NAME"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {

@@ -84,15 +84,3 @@ func (r *Reference) cutURL(text string) (string, error) {
 	}
 	return host, nil
 }
-
-// withoutPassword hides the password of a URL.
-func withoutPassword(text string) string {
-	if !strings.Contains(text, "://") {
-		return text
-	}
-	if u, err := url.Parse(text); err == nil {
-		return u.Redacted()
-	}
-	scheme, _, _ := strings.Cut(text, "://")
-	return scheme + "://…"
-}

@@ -29,9 +29,6 @@ func flagError(c *cobra.Command, args []string, err error) error {
 		if why := withoutSnapshot[c.Name()]; flag == "snapshot" && why != "" {
 			return run.Usagef("%w: %s%s", err, why, see)
 		}
-		if meant := otherFlag(c, flag); meant != "" {
-			return run.Usagef("%w: %s%s", err, meant, see)
-		}
 		return run.Usagef("%w%s%s", err, meantFlag(c, flag), see)
 	}
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {

@@ -146,7 +146,9 @@ func (c *comparison) path(x pathPair) (out report.PathChange, differs bool) {
 		if slices.Equal(list, not) {
 			return nil
 		}
-		return slices.DeleteFunc(list, func(e string) bool { return slices.Contains(not, e) || other.Verdict == report.Unknown })
+		return slices.DeleteFunc(list, func(e string) bool {
+			return slices.Contains(not, e) || other.Verdict == report.Unknown
+		})
 	}
 	out.Lost, out.Gained = only(x.a, x.b), only(x.b, x.a)
 	if x.a.Verdict != x.b.Verdict {

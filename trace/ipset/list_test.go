@@ -52,7 +52,7 @@ func has(s *Sets, set, dst string, proto uint8) string {
 func TestList(t *testing.T) {
 	for name, tt := range map[string]struct{ text, has, hasNot string }{
 		"as it is": {listed, "yes", "no"},
-		"pasted":   {"> " + strings.ReplaceAll(listed, "\n", "\r\n> "), "yes", "no"},
+		"pasted":   {strings.ReplaceAll(listed, "\n", "\r\n  "), "yes", "no"},
 		"saved, and pasted": {
 			"# ipset save\r\n create KUBE-CLUSTER-IP hash:ip,port family inet\r\n" +
 				" add KUBE-CLUSTER-IP 10.96.0.1,tcp:443\r\n", "yes", "no",

@@ -45,7 +45,7 @@ func Read(data []byte, family netfilter.Family, backend netfilter.Backend) (*Dum
 	strict := parser{scope: scope{family: family}, backend: backend, wanted: backend}
 	text := unsafe.String(unsafe.SliceData(data), len(data)) //nolint:gosec // and no copy: it is most of a node
 	err := errNoText
-	if isText(data) && !strings.ContainsRune(text, '\u201c') { // a typographic quote, in place of that of a comment
+	if isText(data) {
 		if err = strict.all(text); err == nil {
 			return &Dump{Tables: onlyOnce(strict.tables), Legacy: strict.legacy, Foreign: strict.foreign}, nil
 		}
@@ -93,7 +93,7 @@ func MayHold(data []byte, family netfilter.Family) bool {
 	if family == netfilter.IPv6 {
 		tool, other = "ip6tables", netfilter.IPv4
 	}
-	if !bytes.HasPrefix(data, []byte(generated)) || pasted.Copied(data) || bytes.Contains(data, []byte(tool)) {
+	if !bytes.HasPrefix(data, []byte(generated)) || bytes.Contains(data, []byte(tool)) {
 		return true
 	}
 	for rest := data; ; {

@@ -3,13 +3,11 @@
 package iptables
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf16"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
@@ -92,14 +90,6 @@ func ends(tables []*netfilter.Table) string {
 	return strings.Join(out, " ")
 }
 
-func utf16le(text string) string {
-	out := []byte{0xff, 0xfe}
-	for _, unit := range utf16.Encode([]rune(text)) {
-		out = binary.LittleEndian.AppendUint16(out, unit)
-	}
-	return string(out)
-}
-
 const bothEndpoints = "10.244.1.5 10.244.1.6"
 
 // What copying does to a text changes nothing of what it says.
@@ -107,20 +97,13 @@ func TestPastedText(t *testing.T) {
 	for name, text := range map[string]string{
 		"a save": natSave, "a listing": natList,
 		"Windows line ends":           strings.ReplaceAll(natSave, "\n", "\r\n"),
-		"a byte order mark":           "\ufeff" + natSave,
-		"UTF-16 of PowerShell":        utf16le(natSave),
 		"indentation":                 indented(natSave, "    "),
 		"tabs":                        indented(natList, "\t"),
-		"no-break spaces":             indented(strings.ReplaceAll(natSave, " ", "\u00a0"), "\u00a0"),
-		"a quotation":                 indented(natSave, "> > "),
-		"a quotation as HTML":         indented(strings.ReplaceAll(natSave, `"`, "&quot;"), "&gt; "),
 		"trailing blanks":             strings.ReplaceAll(natSave, "\n", "  \t\n"),
 		"blank lines":                 strings.ReplaceAll(natSave, "\n", "\n\n"),
 		"a fence":                     "```console\n" + natSave + "```\n",
-		"colours":                     strings.ReplaceAll(natSave, "KUBE", "\x1b[01;31m\x1b[KKUBE\x1b[m\x1b[K"),
 		"a prompt":                    "root@node1:~# iptables-save\n" + natSave + "root@node1:~# \n",
 		"sudo and a pipe to less":     "$ sudo iptables-save -t nat | less\n" + natSave,
-		"typographic quotes":          edited(natSave, `"kubernetes`, "\u201ckubernetes", `portals"`, "portals\u201d"),
 		"a sentence before and after": "Here is what I see on the node:\n" + natSave + "\nWhat is wrong with it?\n",
 		"counters of a listing": edited(natList, "-P INPUT ACCEPT", "-P INPUT ACCEPT -c 12 720",
 			"-j KUBE-SERVICES", "-c 3 180 -j KUBE-SERVICES"),
@@ -261,17 +244,14 @@ func TestMayHold(t *testing.T) {
 		text   string
 		v4, v6 bool
 	}{
-		"of IPv4":                  {natSave, true, false},
-		"of IPv6":                  {six, false, true},
-		"of both":                  {natSave + six, true, true},
-		"a remark before it":       {"of node1:\n" + natSave, true, true},
-		"no header":                {natSave[strings.IndexByte(natSave, '\n')+1:], true, true},
-		"a header of no family":    {natSave + edited(natSave, "iptables-save", "xtables-save"), true, true},
-		"a command of the other":   {natSave + "$ ip6tables -t nat -S\n" + natList, true, true},
-		"copied from a terminal":   {natSave + "$ ip6\x1b[1mtables -t nat -S\n" + natList, true, true},
-		"of HTML":                  {edited(natSave, `"`, "&quot;"), true, true},
-		"a comment in other words": {edited(natSave, "kubernetes", "k\u00fcbernetes"), true, true},
-		"nothing":                  {"", true, true},
+		"of IPv4":                {natSave, true, false},
+		"of IPv6":                {six, false, true},
+		"of both":                {natSave + six, true, true},
+		"a remark before it":     {"of node1:\n" + natSave, true, true},
+		"no header":              {natSave[strings.IndexByte(natSave, '\n')+1:], true, true},
+		"a header of no family":  {natSave + edited(natSave, "iptables-save", "xtables-save"), true, true},
+		"a command of the other": {natSave + "$ ip6tables -t nat -S\n" + natList, true, true},
+		"nothing":                {"", true, true},
 	} {
 		for f, want := range map[netfilter.Family]bool{netfilter.IPv4: tt.v4, netfilter.IPv6: tt.v6} {
 			if got := MayHold([]byte(tt.text), f); got != want {
@@ -291,9 +271,6 @@ func TestWhatADumpCovers(t *testing.T) {
 		"a listing": {text: natList, listed: true},
 		"a note": {
 			text: "# Warning: iptables-legacy tables present, use iptables-legacy-save to see them\n" + natSave, legacy: true,
-		},
-		"a pasted note": {
-			text: "> # Warning: iptables-legacy tables present, use iptables-legacy-save to see them\n" + natSave, legacy: true,
 		},
 		"a filter":               {text: "# iptables-save | grep -v flannel\n" + natSave, excerpt: true},
 		"rules of another table": {text: natSave + "-A FORWARD -j ACCEPT\n", excerpt: true},

@@ -341,7 +341,7 @@ func BenchmarkParse(b *testing.B) {
 // FuzzRead: whatever is pasted, no panic and no hang, and every chain that a rule jumps to can be walked.
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
-		natSave, natList, "$ iptables -t nat -S | grep x\n" + natList, indented(natSave, " > "), utf16le(natSave),
+		natSave, natList, "$ iptables -t nat -S | grep x\n" + natList, indented(natSave, "   "),
 		natSave[:len(natSave)/2], edited(natSave, "10.244.1.6", "x.x.x.x", "COMMIT", "..."), natSave + natList,
 		natSave + edited(natSave, "iptables-save", "ip6tables-save"), natSave + "$ ip6tables -t nat -S\n" + natList,
 		edited(natList, " -m tcp", "\n-m tcp", "KUBE-SEP-B", "KUBE-SEP-\nB"),

@@ -104,7 +104,7 @@ func TestPastedServers(t *testing.T) {
 		"a prompt":   "[root@node1 ~]# ipvsadm -ln\n" + listed + "[root@node1 ~]#\n",
 		"a comment":  "# ipvsadm -Ln\n" + listed,
 		"a fence":    "```\n" + listed + "```\n",
-		"quoted":     "> " + strings.ReplaceAll(listed, "\n", "\r\n> "),
+		"Windows":    strings.ReplaceAll(listed, "\n", "\r\n"),
 		"no-break":   strings.ReplaceAll(listed, " ", "\u00a0"),
 		"piped":      "$ ipvsadm -Ln | less\n" + listed,
 		"indented":   strings.ReplaceAll(listed, "\n", "\n    "),

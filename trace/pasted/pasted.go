@@ -1,121 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pasted undoes what copying does to the output of a command: what terminals, editors, mail, web pages and
-// issue trackers add to it. It knows no format; readers of formats ask it.
+// Package pasted undoes what copying the output of a command from a terminal or a ticket adds to it. It knows no format;
+// readers of formats ask it.
 package pasted
 
 import (
-	"bytes"
-	"encoding/binary"
 	"path"
 	"slices"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
-// Marks of the encoding at the beginning of a text (Unicode 15, 23.8).
-var (
-	bom8      = []byte{0xef, 0xbb, 0xbf}
-	bomLittle = []byte{0xff, 0xfe}
-	bomBig    = []byte{0xfe, 0xff}
-)
-
-// Text returns a text without what copying adds: byte order marks and UTF-16 (what PowerShell's ">" writes), Windows
-// line ends, indentation, "> " of quotations, no-break and zero-width spaces, colours of terminals, fences of Markdown,
-// HTML's entities for < > & and quotes. The number of lines stays the same, so that errors can name them.
+// Text returns a text without what copying adds: Windows line ends, blanks around lines, fences of Markdown. The number
+// of lines stays the same, so that errors can name them.
 func Text(data []byte) string {
-	text := decode(data)
 	var b strings.Builder
-	b.Grow(len(text))
-	for line := range strings.Lines(text) {
+	b.Grow(len(data))
+	for line := range strings.Lines(string(data)) {
 		bare := strings.TrimSuffix(line, "\n")
-		b.WriteString(clean(bare))
+		text := strings.TrimSpace(bare)
+		if !strings.HasPrefix(text, "```") && !strings.HasPrefix(text, "~~~") {
+			b.WriteString(text)
+		}
 		b.WriteString(line[len(bare):])
 	}
 	return b.String()
-}
-
-// Copied tells whether a text may have characters that copying has put in place of others, or between them. It costs
-// little: many texts have such characters of their own.
-func Copied(data []byte) bool {
-	for _, c := range []byte{'&', '\x1b', '\r', 0} {
-		if bytes.IndexByte(data, c) >= 0 {
-			return true
-		}
-	}
-	const high = 0x8080808080808080 // the bits that ASCII does not have, of eight characters
-	for ; len(data) >= 8; data = data[8:] {
-		if binary.LittleEndian.Uint64(data)&high != 0 {
-			return true
-		}
-	}
-	return slices.ContainsFunc(data, func(c byte) bool { return c >= utf8.RuneSelf })
-}
-
-// decode returns a text as UTF-8, without a byte order mark.
-func decode(data []byte) string {
-	var order binary.ByteOrder
-	switch {
-	case bytes.HasPrefix(data, bom8):
-		return string(data[len(bom8):])
-	case bytes.HasPrefix(data, bomLittle):
-		order = binary.LittleEndian
-	case bytes.HasPrefix(data, bomBig):
-		order = binary.BigEndian
-	default:
-		return string(data)
-	}
-	units := make([]uint16, 0, len(data)/2)
-	for i := 2; i+1 < len(data); i += 2 {
-		units = append(units, order.Uint16(data[i:]))
-	}
-	return string(utf16.Decode(units))
-}
-
-// entities are written by pages and trackers for characters of HTML; typographic quotes by text processors.
-var entities = strings.NewReplacer(
-	"&gt;", ">", "&lt;", "<", "&quot;", `"`, "&#34;", `"`, "&#39;", "'", "&nbsp;", " ", "&amp;", "&",
-	"\u00a0", " ", "\u202f", " ", "\u200b", "", "\ufeff", "", "\u201c", `"`, "\u201d", `"`, "\r", "",
-)
-
-func clean(line string) string {
-	if isPlain(line) {
-		return line
-	}
-	line = strings.TrimSpace(entities.Replace(uncolour(line)))
-	for strings.HasPrefix(line, ">") { // a quotation of mail or Markdown
-		line = strings.TrimSpace(line[1:])
-	}
-	if strings.HasPrefix(line, "```") || strings.HasPrefix(line, "~~~") {
-		return ""
-	}
-	return line
-}
-
-// isPlain tells whether a line has nothing to undo, which nearly all have.
-func isPlain(line string) bool {
-	if line == "" {
-		return true
-	}
-	first, last := line[0], line[len(line)-1]
-	return first > ' ' && first < utf8.RuneSelf && first != '>' && first != '`' && first != '~' && last > ' ' &&
-		!strings.ContainsAny(line, "&\x1b\u00a0\u202f\u200b\ufeff\u201c\u201d\r")
-}
-
-// uncolour removes a terminal's control sequences (ECMA-48, CSI).
-func uncolour(line string) string {
-	for {
-		before, rest, ok := strings.Cut(line, "\x1b[")
-		if !ok {
-			return line
-		}
-		end := strings.IndexFunc(rest, func(r rune) bool { return r >= '@' && r <= '~' })
-		if end < 0 {
-			return before
-		}
-		line = before + rest[end+1:]
-	}
 }
 
 // Command is a command line, as it stands before its output.

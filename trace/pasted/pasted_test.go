@@ -11,19 +11,10 @@ import (
 func TestText(t *testing.T) {
 	const want = "a \"b\"\nc -> d\n"
 	for name, text := range map[string]string{
-		"as it is":           want,
-		"Windows line ends":  "a \"b\"\r\nc -> d\r\n",
-		"a byte order mark":  "\ufeffa \"b\"\nc -> d\n",
-		"UTF-16, little":     "\xff\xfea\x00 \x00\"\x00b\x00\"\x00\n\x00c\x00 \x00-\x00>\x00 \x00d\x00\n\x00",
-		"UTF-16, big":        "\xfe\xff\x00a\x00 \x00\"\x00b\x00\"\x00\n\x00c\x00 \x00-\x00>\x00 \x00d\x00\n",
-		"indentation":        "  a \"b\"\n\tc -> d\n",
-		"trailing blanks":    "a \"b\" \nc -> d\t\n",
-		"no-break spaces":    "\u00a0a\u00a0\"b\"\nc\u202f-> d\n",
-		"zero-width spaces":  "\u200ba \"b\"\nc -> d\u200b\n",
-		"a quotation":        "> a \"b\"\n>> c -> d\n",
-		"entities":           "a &quot;b&quot;\nc -&gt; d\n",
-		"typographic quotes": "a \u201cb\u201d\nc -> d\n",
-		"colours":            "\x1b[1;31ma\x1b[0m \"b\"\nc -> d\x1b[m\n",
+		"as it is":          want,
+		"Windows line ends": "a \"b\"\r\nc -> d\r\n",
+		"indentation":       "  a \"b\"\n\tc -> d\n",
+		"trailing blanks":   "a \"b\" \nc -> d\t\n",
 	} {
 		if got := Text([]byte(text)); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -86,12 +77,12 @@ func TestPrompt(t *testing.T) {
 
 // FuzzText: the number of lines stays, and a second time nothing changes but for what the first one uncovered.
 func FuzzText(f *testing.F) {
-	for _, s := range []string{"a\r\n> b\n", "\xff\xfea\x00", "\x1b[", "&amp;gt;", "```\n"} {
+	for _, s := range []string{"a\r\n b\n", "\xff\xfea\x00", "```\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got := Text(data)
-		if text := decode(data); strings.Count(got, "\n") != strings.Count(text, "\n") {
+		if text := string(data); strings.Count(got, "\n") != strings.Count(text, "\n") {
 			t.Errorf("%q: other lines: %q", text, got)
 		}
 		for line := range strings.Lines(got) {

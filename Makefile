@@ -81,7 +81,7 @@ docs: ## Write docs/commands, the index of docs/findings.md, the JSON Schemas an
 	@mkdir -p docs/commands
 	go run ./hack/reference docs/commands
 	go run ./hack/findings docs/findings.md
-	go run ./hack/schema trace/report docs/report.schema.json docs/diff.schema.json docs/status.schema.json
+	cd hack/schema && go run . ../../docs/report.schema.json ../../docs/diff.schema.json ../../docs/status.schema.json
 	hack/krew-manifest.sh >krew/svcproxy.yaml
 
 .PHONY: generate

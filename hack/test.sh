@@ -36,8 +36,8 @@ beside=(vm waiting)
 declare -A beside_runs=([vm]="with_vm" [waiting]="step_ipvs")
 declare -A beside_from=([vm]=vet [waiting]=e2e) beside_to=([vm]=oracle [waiting]=e2e)
 
-# Modules of their own: tools that import what the product has no need of.
-tools=(deploy/image hack/licenses)
+# Modules of their own: tools and tests that import what the product has no need of.
+tools=(deploy deploy/image hack/licenses hack/schema)
 
 # The versions of kube-proxy that the oracle has: of each minor version the first and the last patch release that the
 # module proxy and the checksum database had. CI takes the newest and the one that differs most from it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command schema writes the JSON Schemas of reports, of diffs and of what status prints from their types in
-// trace/report, with the comments there as descriptions:
+// trace/report, with the comments there as descriptions. It is run in its own folder:
 //
-//	schema PACKAGEDIR REPORTFILE DIFFFILE STATUSFILE
+//	schema REPORTFILE DIFFFILE STATUSFILE
 package main
 
 import (
@@ -11,13 +11,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/invopop/jsonschema"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 )
@@ -30,15 +28,15 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 1+len(documents) {
-		return errors.New("usage: schema PACKAGEDIR REPORTFILE DIFFFILE STATUSFILE")
+	if len(args) != len(documents) {
+		return errors.New("usage: schema REPORTFILE DIFFFILE STATUSFILE")
 	}
 	for i, of := range documents {
-		out, err := schema(args[0], of)
+		out, err := schema(of)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(args[1+i], out, 0o644); err != nil { //nolint:gosec // it is read by everybody
+		if err := os.WriteFile(args[i], out, 0o644); err != nil { //nolint:gosec // it is read by everybody
 			return err
 		}
 	}
@@ -76,133 +74,35 @@ var values = map[reflect.Type][]any{
 	},
 }
 
-// object is an object of a schema: JSON writes its keys in order of the alphabet.
-type object = map[string]any
-
-// schema returns the schema; dir has the source of the types.
-func schema(dir string, d document) ([]byte, error) {
-	comments, err := commentsOf(dir)
+// schema returns the schema of a document.
+func schema(d document) ([]byte, error) {
+	r := jsonschema.Reflector{
+		Anonymous: true,
+		Mapper: func(t reflect.Type) *jsonschema.Schema {
+			if v, ok := values[t]; ok {
+				return &jsonschema.Schema{Enum: v}
+			}
+			return nil
+		},
+	}
+	// The path from here to the package is also that from this module's path to the package's.
+	err := r.AddGoComments("github.com/svcproxy/kubectl-svcproxy/hack/schema", "../../trace/report",
+		jsonschema.WithFullComment())
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{comments: comments, definitions: object{}}
-	w.of(d.of)
-	root := w.definitions[d.of.Name()].(object)
-	properties := root["properties"].(object)
-	properties["apiVersion"] = object{"const": report.APIVersion}
-	properties["kind"] = object{"enum": d.kinds}
+	for of, text := range r.CommentMap {
+		r.CommentMap[of] = strings.Join(strings.Fields(text), " ")
+	}
+	s := r.ReflectFromType(d.of)
+	s.Title = d.title + " of kubectl svcproxy, " + report.APIVersion
+	root := s.Definitions[d.of.Name()].Properties
+	root.Set("apiVersion", &jsonschema.Schema{Const: report.APIVersion})
+	root.Set("kind", &jsonschema.Schema{Enum: d.kinds})
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	err = e.Encode(object{
-		"$schema": "https://json-schema.org/draft/2020-12/schema",
-		"title":   d.title + " of kubectl svcproxy, " + report.APIVersion,
-		"$ref":    "#/$defs/" + d.of.Name(),
-		"$defs":   w.definitions,
-	})
+	err = e.Encode(s)
 	return b.Bytes(), err
 }
-
-// writer makes a definition of each struct.
-type writer struct {
-	comments    map[string]string // by TYPE and TYPE.FIELD
-	definitions object
-}
-
-// of returns the schema of a type.
-func (w *writer) of(t reflect.Type) object {
-	if v, ok := values[t]; ok {
-		return object{"enum": v}
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return w.of(t.Elem())
-	case reflect.Slice:
-		return object{"type": "array", "items": w.of(t.Elem())}
-	case reflect.Struct:
-		if w.definitions[t.Name()] == nil {
-			d := object{"type": "object", "additionalProperties": false}
-			w.definitions[t.Name()] = d
-			properties, required := object{}, []string{}
-			w.fields(t, properties, &required)
-			d["properties"], d["required"] = properties, required
-			if text := w.comments[t.Name()]; text != "" {
-				d["description"] = text
-			}
-		}
-		return object{"$ref": "#/$defs/" + t.Name()}
-	case reflect.String:
-		return object{"type": "string"}
-	case reflect.Bool:
-		return object{"type": "boolean"}
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return object{"type": "integer"}
-	case reflect.Float64:
-		return object{"type": "number"}
-	}
-	panic("the report has a type without a schema: " + t.String())
-}
-
-// fields adds the fields of a struct, and of those that it embeds.
-func (w *writer) fields(t reflect.Type, properties object, required *[]string) {
-	for f := range t.Fields() {
-		if f.Anonymous {
-			w.fields(f.Type, properties, required)
-			continue
-		}
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" {
-			continue
-		}
-		p := w.of(f.Type)
-		if text := w.comments[t.Name()+"."+f.Name]; text != "" {
-			p["description"] = text
-		}
-		properties[name] = p
-		if !strings.Contains(options, "omit") {
-			*required = append(*required, name)
-		}
-	}
-}
-
-// commentsOf reads the comments of the types of a package, and of their fields.
-func commentsOf(dir string) (map[string]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("%s has no source of Go", dir)
-	}
-	out := map[string]string{}
-	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range f.Decls {
-			g, ok := d.(*ast.GenDecl)
-			if !ok {
-				continue
-			}
-			for _, spec := range g.Specs {
-				t, ok := spec.(*ast.TypeSpec)
-				if !ok {
-					continue
-				}
-				s, ok := t.Type.(*ast.StructType)
-				if !ok {
-					continue
-				}
-				out[t.Name.Name] = text(g.Doc)
-				for _, field := range s.Fields.List {
-					for _, id := range field.Names {
-						out[t.Name.Name+"."+id.Name] = strings.TrimSpace(text(field.Doc) + " " + text(field.Comment))
-					}
-				}
-			}
-		}
-	}
-	return out, nil
-}
-
-// text is a comment in one line.
-func text(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }

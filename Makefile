@@ -90,7 +90,7 @@ generate: ## Compile the BPF programs of nodehelper/drops (clang-19 and llvm-19 
 
 .PHONY: test
 test: ## Run the unit and kernel tests (some need root)
-	go run ./hack/gotest ./...
+	hack/gotest.sh ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint, in the version that hack/golangci-lint.sh pins

@@ -108,9 +108,9 @@ var elsewhere = map[string]by{
 	},
 
 	// docs/architecture.md, for who changes the program
-	"go test ./trace/iptables                # as root": {file: "hack/test.sh", line: "go run ./hack/gotest -timeout 40m ./..."},
+	"go test ./trace/iptables                # as root": {file: "hack/test.sh", line: "hack/gotest.sh -timeout 40m ./..."},
 	"make docs && go test ./hack/findings && go test ./trace/judge -run 'Faults|TestFixtures|TestEveryKind'": {
-		file: "hack/test.sh", line: "go run ./hack/gotest -timeout 40m ./...",
+		file: "hack/test.sh", line: "hack/gotest.sh -timeout 40m ./...",
 	},
 }
 

@@ -129,11 +129,8 @@ with_kubectl() {
 
 # run_oracle SERVICES VERSION… compares with versions of kube-proxy, so many Services in each mode of each.
 run_oracle() {
-	local services="$1" version flags tool
+	local services="$1" version flags tool="$PWD/hack/gotest.sh"
 	shift
-	mkdir -p bin
-	go build -o bin/gotest ./hack/gotest
-	tool="$PWD/bin/gotest"
 	for version in "$@"; do
 		echo "kube-proxy $version, $services Services in each mode"
 		flags="$(test/oracle/oracle.sh flags "$version")"
@@ -197,17 +194,17 @@ raced_parts=(
 # run_race ARG… runs these under the race detector.
 run_race() {
 	local part words
-	go run ./hack/gotest -race "$@" "${raced[@]/#/./}"
+	hack/gotest.sh -race "$@" "${raced[@]/#/./}"
 	for part in "${raced_parts[@]}"; do
 		read -ra words <<<"$part"
-		go run ./hack/gotest -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}"
+		hack/gotest.sh -race "$@" "${words[1]}" "${words[2]}" "./${words[0]}"
 	done
 }
 
 step_test() {
 	local dir
 	with_kubectl
-	go run ./hack/gotest -timeout 40m ./...
+	hack/gotest.sh -timeout 40m ./...
 	for dir in "${tools[@]}"; do
 		(cd "$dir" && go test ./...)
 	done
@@ -234,7 +231,7 @@ in_vm() {
 	local seconds="$1"
 	shift
 	KUBERNETES_BIN="$(eval "$(test/cluster/cluster env)" && dirname "$(command -v kube-apiserver)")" VM_TIMEOUT="$seconds" \
-		go run ./hack/gotest -count=1 -timeout "$((seconds - 60))s" -exec "$PWD/test/vm/vm run" "$@"
+		hack/gotest.sh -count=1 -timeout "$((seconds - 60))s" -exec "$PWD/test/vm/vm run" "$@"
 }
 
 # IPVS and SCTP, which the kernel here may not have: in a virtual machine, with a real API server and kube-proxy. Kernel
@@ -265,7 +262,7 @@ on_cluster() {
 step_e2e() {
 	local version=v1.28.15
 	once test/cluster/cluster build "$version"
-	SVCPROXY_VERSIONS="$version" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 40m \
+	SVCPROXY_VERSIONS="$version" on_cluster hack/gotest.sh -tags e2e -count=1 -timeout 40m \
 		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e
 }
 
@@ -278,7 +275,7 @@ with_control_plane() {
 
 step_fleet() {
 	with_control_plane
-	go run ./hack/gotest -tags fleet -count=1 -timeout 10m ./test/fleet
+	hack/gotest.sh -tags fleet -count=1 -timeout 10m ./test/fleet
 }
 
 # The tests REPEAT times beside 8 busy loops, in shuffled order: what a quiet machine does not show. Without those that
@@ -308,16 +305,16 @@ shard_oracle-old() {
 # found; and in the virtual machine all captured rules in ipvs mode.
 shard_walk() {
 	SVCPROXY_DELETIONS=100000 SVCPROXY_EVIDENCE=all \
-		go run ./hack/gotest -count=1 -timeout 20m -run '^(TestEveryDeletionIsFound|TestEvidence)$' ./trace/judge
-	SVCPROXY_LAW=all go run ./hack/gotest -count=1 -timeout 40m -run '^TestWhatCannotBeReadIsUnknown$' ./trace/judge
+		hack/gotest.sh -count=1 -timeout 20m -run '^(TestEveryDeletionIsFound|TestEvidence)$' ./trace/judge
+	SVCPROXY_LAW=all hack/gotest.sh -count=1 -timeout 40m -run '^TestWhatCannotBeReadIsUnknown$' ./trace/judge
 	SVCPROXY_MEMORY_STEPS=2000 SVCPROXY_MEMORY_SEED="$(date +%s)" \
-		go run ./hack/gotest -count=1 -timeout 30m -run '^TestAJudgementWithMemoryIsAFreshOne$' ./trace/judge
+		hack/gotest.sh -count=1 -timeout 30m -run '^TestAJudgementWithMemoryIsAFreshOne$' ./trace/judge
 	SVCPROXY_ANSWER_CASES=5000 go test -count=1 -timeout 30m -v -run '^TestRandomConnectionsAgainstTheKernel$' \
 		./test/walk/random
 	make --no-print-directory differential CASES="${CASES:-1000000}"
 	SVCPROXY_ROUTING_CASES=100000 SVCPROXY_ROUTING_SEED="$(date +%s)" \
-		go run ./hack/gotest -count=1 -timeout 20m -run '^TestRoutesAgainstTheKernel$' ./test/walk/routing
-	SVCPROXY_LINKS_CASES=5000 go run ./hack/gotest -count=1 -timeout 40m -run '^TestHooksOfDevicesAndBridgesAgainstTheKernel$' \
+		hack/gotest.sh -count=1 -timeout 20m -run '^TestRoutesAgainstTheKernel$' ./test/walk/routing
+	SVCPROXY_LINKS_CASES=5000 hack/gotest.sh -count=1 -timeout 40m -run '^TestHooksOfDevicesAndBridgesAgainstTheKernel$' \
 		./test/walk/links
 	with_vm
 	in_vm 1500 -tags vm -run '^TestProgramFixtures$' ./test/walk/captured
@@ -331,14 +328,14 @@ shard_ipvs() {
 # Processes are killed at random moments, hundreds of times; in the virtual machine each takes ten seconds, on the
 # cluster two.
 shard_kills() {
-	SVCPROXY_KILLS=1000 go run ./hack/gotest -count=1 -timeout 20m -run 'Killed' -skip 'BesideWriters' ./nodehelper/...
-	SVCPROXY_KILLS=200 go run ./hack/gotest -count=1 -timeout 20m -run '^TestKilledBesideWriters$' ./nodehelper/program
-	SVCPROXY_FOREIGN_RULES=100000 go run ./hack/gotest -count=1 -timeout 10m -run '^TestBesideManyRulesOfOthers$' \
+	SVCPROXY_KILLS=1000 hack/gotest.sh -count=1 -timeout 20m -run 'Killed' -skip 'BesideWriters' ./nodehelper/...
+	SVCPROXY_KILLS=200 hack/gotest.sh -count=1 -timeout 20m -run '^TestKilledBesideWriters$' ./nodehelper/program
+	SVCPROXY_FOREIGN_RULES=100000 hack/gotest.sh -count=1 -timeout 10m -run '^TestBesideManyRulesOfOthers$' \
 		./nodehelper/program
 	with_vm
 	SVCPROXY_KILLS=60 in_vm 1500 -tags vm -run '^TestKilledAtAnyMoment$' ./test/ipvs
 	export SVCPROXY_KILLS=200
-	on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 20m -run '^TestKilledAtRandomMoments$' ./test/e2e
+	on_cluster hack/gotest.sh -tags e2e -count=1 -timeout 20m -run '^TestKilledAtRandomMoments$' ./test/e2e
 }
 
 # Every version of kube-proxy that test/cluster has: on the cluster, and in ipvs mode in the virtual machine.
@@ -346,7 +343,7 @@ shard_versions() {
 	local versions version
 	mapfile -t versions < <(test/cluster/cluster versions)
 	once test/cluster/cluster build "${versions[@]}"
-	SVCPROXY_VERSIONS="${versions[*]}" on_cluster go run ./hack/gotest -tags e2e -count=1 -timeout 30m -run '^TestVersions$' ./test/e2e
+	SVCPROXY_VERSIONS="${versions[*]}" on_cluster hack/gotest.sh -tags e2e -count=1 -timeout 30m -run '^TestVersions$' ./test/e2e
 	with_vm
 	for version in "${versions[@]}"; do
 		echo "kube-proxy $version in ipvs mode"
@@ -358,13 +355,13 @@ shard_versions() {
 # mode of its own; and the agents through an outage of the API server and other modes.
 shard_faults() {
 	SVCPROXY_TENANTS=all SVCPROXY_FAULTS=all \
-		go run ./hack/gotest -count=1 -timeout 30m -run 'Tenant|^TestPrintedCommandsHarmNoOtherPath$' ./plugin/command ./trace/judge
-	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter ./test/walk/captured
-	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 30m -run AgainstTheKernel ./trace/endtoend
-	SVCPROXY_FAULTS=all go run ./hack/gotest -count=1 -timeout 10m -run '^TestLyingHelper$' ./plugin/command
+		hack/gotest.sh -count=1 -timeout 30m -run 'Tenant|^TestPrintedCommandsHarmNoOtherPath$' ./plugin/command ./trace/judge
+	SVCPROXY_FAULTS=all hack/gotest.sh -count=1 -timeout 40m ./test/faults ./test/walk/rpfilter ./test/walk/captured
+	SVCPROXY_FAULTS=all hack/gotest.sh -count=1 -timeout 30m -run AgainstTheKernel ./trace/endtoend
+	SVCPROXY_FAULTS=all hack/gotest.sh -count=1 -timeout 10m -run '^TestLyingHelper$' ./plugin/command
 	once test/cluster/cluster build
 	SVCPROXY_OUTAGE=5m SVCPROXY_FAULTS=all on_cluster \
-		go run ./hack/gotest -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e
+		hack/gotest.sh -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e
 }
 
 # trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up. And
@@ -374,7 +371,7 @@ shard_live() {
 	once test/cluster/cluster build
 	export SVCPROXY_IMPOSTORS=10m
 	SVCPROXY_SOAK="${SOAK:-50}" on_cluster \
-		go run ./hack/gotest -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch|TestImpostors)$' ./test/e2e
+		hack/gotest.sh -tags e2e -count=1 -timeout 90m -run '^(TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch|TestImpostors)$' ./test/e2e
 }
 
 shard_bench() {
@@ -421,7 +418,7 @@ shard_guard() {
 	fi
 	make --no-print-directory build
 	SVCPROXY_GUARD_EVERY="${GUARD_EVERY:-1}" SVCPROXY_GUARD_BEFORE="$before" SVCPROXY_GUARD_AFTER="$PWD/bin/kubectl-svcproxy" \
-		go run ./hack/gotest -tags guard -count=1 -timeout 70m ./test/guard
+		hack/gotest.sh -tags guard -count=1 -timeout 70m ./test/guard
 }
 
 # npm_packages NAME installs what test/NAME/package-lock.json names, in the directory that it prints.
@@ -442,7 +439,7 @@ shard_axe() {
 	local dir
 	dir="$(npm_packages axe)"
 	SVCPROXY_AXE="$dir/node_modules/axe-core/axe.min.js" \
-		go run ./hack/gotest -count=1 -timeout 20m -tags axe -run '^TestAxe$' ./plugin/print
+		hack/gotest.sh -count=1 -timeout 20m -tags axe -run '^TestAxe$' ./plugin/print
 }
 
 # The documents, -o markdown and -o mermaid as GitHub shows them: with micromark and its extension for GitHub's Markdown,
@@ -450,7 +447,7 @@ shard_axe() {
 shard_rendered() {
 	local dir
 	dir="$(npm_packages rendered)"
-	SVCPROXY_RENDERED="$dir" go run ./hack/gotest -count=1 -timeout 20m -tags rendered -run '^TestRendered' ./plugin/print
+	SVCPROXY_RENDERED="$dir" hack/gotest.sh -count=1 -timeout 20m -tags rendered -run '^TestRendered' ./plugin/print
 }
 
 # The alerts, the dashboard and the agent with a Prometheus, which is built once, in five minutes.
@@ -459,14 +456,14 @@ shard_alerts() {
 	promtool="$(hack/tool.sh promtool)"
 	prometheus="$(hack/tool.sh prometheus)"
 	SVCPROXY_PROMTOOL="$promtool" SVCPROXY_PROMETHEUS="$prometheus" \
-		go run ./hack/gotest -count=1 -timeout 20m -tags prometheus ./test/alerts
+		hack/gotest.sh -count=1 -timeout 20m -tags prometheus ./test/alerts
 }
 
 # 1,000 nodes and 5,000 Services, with limits of time and memory.
 shard_fleet() {
 	with_control_plane
 	SVCPROXY_FLEET_NODES=1000 SVCPROXY_FLEET_SERVICES=5000 \
-		go run ./hack/gotest -tags fleet -count=1 -timeout 50m ./test/fleet
+		hack/gotest.sh -tags fleet -count=1 -timeout 50m ./test/fleet
 }
 
 # run KIND NAME runs a function KIND_NAME, such as a step or a shard, in a shell of its own, and prints how long it took
@@ -574,7 +571,7 @@ quick() {
 	go vet $changed
 	hack/golangci-lint.sh run --allow-parallel-runners --new-from-rev "$base"
 	if ((${#packages[@]} > 0)); then
-		go run ./hack/gotest -short "${packages[@]}"
+		hack/gotest.sh -short "${packages[@]}"
 	fi
 }
 

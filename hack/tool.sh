@@ -15,11 +15,12 @@ validate-krew-manifest) module=sigs.k8s.io/krew version=v0.5.0 package=$module/c
 govulncheck) module=golang.org/x/vuln version=v1.8.0 package=$module/cmd/govulncheck ;;
 syft) module=github.com/anchore/syft version=v1.42.3 package=$module/cmd/syft ;;
 bpf2go) module=github.com/cilium/ebpf version=v0.22.0 package=$module/cmd/bpf2go ;;
+gotestsum) module=gotest.tools/gotestsum version=v1.13.0 package=$module ;;
 actionlint) module=github.com/rhysd/actionlint version=v1.7.12 package=$module/cmd/actionlint ;;
 # Prometheus without the discovery of targets by the APIs of clouds, which would be most of what is compiled.
 prometheus | promtool) module=github.com/prometheus/prometheus version=v0.316.0 package=$module/cmd/$1 tags=remove_all_sd ;;
 *)
-	echo "usage: hack/tool.sh actionlint|bpf2go|goreleaser|govulncheck|krew|prometheus|promtool|syft|validate-krew-manifest" >&2
+	echo "usage: hack/tool.sh actionlint|bpf2go|goreleaser|gotestsum|govulncheck|krew|prometheus|promtool|syft|validate-krew-manifest" >&2
 	exit 2
 	;;
 esac

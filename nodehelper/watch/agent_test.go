@@ -84,7 +84,7 @@ func capture(t testing.TB, name, node string, beside ...tenant.Objects) *capture
 // agent returns an agent of the node that has read the objects; its passes are made by the test.
 func (c *captured) agent(t *testing.T) *Agent {
 	t.Helper()
-	return c.agentThatHolds(t, bounds.APIObjects)
+	return c.agentThatHolds(t, bounds.AgentObjects)
 }
 
 // agentThatHolds is agent with another bound of what the objects may take.

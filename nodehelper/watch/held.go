@@ -20,9 +20,9 @@ import (
 
 // What is not held of the API's objects.
 var (
-	errNotHeld = errors.New("the API's objects take more than " + bounds.Bytes(bounds.APIObjects) +
+	errNotHeld = errors.New("the API's objects take more than " + bounds.Bytes(bounds.AgentObjects) +
 		", and their EndpointSlices more than the share of their namespace")
-	errNothingHeld = errors.New("the API's objects take more than " + bounds.Bytes(bounds.APIObjects) +
+	errNothingHeld = errors.New("the API's objects take more than " + bounds.Bytes(bounds.AgentObjects) +
 		" even without the endpoints of their EndpointSlices")
 )
 
@@ -195,7 +195,8 @@ func (h *holding) gone(kind string, object metav1.Object) {
 	}
 }
 
-// bound lets go of endpoints where all takes too much: of an eighth more than it has to, as finding out which takes time.
+// bound lets go of endpoints where all takes too much: of an eighth more than it has to, as finding out which takes
+// time.
 func (h *holding) bound() (changed bool) {
 	if h.total <= h.most || !h.over.IsZero() {
 		return false

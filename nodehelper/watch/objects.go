@@ -83,7 +83,7 @@ func newObjects(client kubernetes.Interface, node string) (*objects, error) {
 	o := &objects{
 		client: client, node: node,
 		wake: func() {}, failed: func(string, error) {}, answered: func(string) {}, reached: func([]string) {}, now: time.Now,
-		changes: map[types.NamespacedName]time.Time{}, away: map[string]time.Time{}, holding: newHolding(bounds.APIObjects),
+		changes: map[types.NamespacedName]time.Time{}, away: map[string]time.Time{}, holding: newHolding(bounds.AgentObjects),
 	}
 	o.holding.changed = func() {
 		o.mu.Lock()

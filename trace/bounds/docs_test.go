@@ -53,7 +53,7 @@ func rows() [][2]string {
 		{"nodes in memory as rules at once", count(Answers)},
 		{"answers above " + Bytes(Held) + ", compressed, at once", count(Answers)},
 		{"time for judging a node", Judge.String()},
-		{"objects that an agent holds, in memory", Bytes(APIObjects)},
+		{"objects that an agent holds, in memory", Bytes(AgentObjects)},
 		{"what judging a Service takes", count(ServiceWork) + " steps"},
 		{"what judging all Services takes", count(Work) + " steps"},
 		{"other Services at one address and port that a path is compared with", count(Claimants)},

@@ -76,6 +76,9 @@ const (
 	// the same of these.
 	APIObjects = 128 << 20
 	APIPods    = 256 << 20
+	// AgentObjects is the most bytes of objects that an agent holds, about: a pass needs the rest of its 320 MB for its
+	// paths. 10,000 Services with 20 endpoints each are 90 MB.
+	AgentObjects = 96 << 20
 )
 
 // Limits of what is judged.

@@ -53,8 +53,8 @@ func loadsOf(
 		switch {
 		case out.beyond[name] != "":
 		case cost > bounds.ServiceWork:
-			out.beyond[name] = fmt.Sprintf("judging it takes more than %d steps (its ports × addresses × clients × endpoints)",
-				bounds.ServiceWork)
+			out.beyond[name] = fmt.Sprintf("judging it takes more than %d steps (its ports × addresses × clients × "+
+				"endpoints)", bounds.ServiceWork)
 		default:
 			needs[name] = cost
 		}

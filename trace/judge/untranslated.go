@@ -17,7 +17,7 @@ func consequence(p *report.Path, s *report.Segment) bool {
 			continue
 		}
 		if !f.Client.Fails {
-			f.Client = report.Client{Words: "fail: " + answerGone, Fails: true}
+			f.Client = sayingFails("fail", "fails", ": "+answerGone)
 			f.Endpoints, f.Predicate = nil, ""
 			f.Message += "; the answers of these endpoints go directly to the client, which connected to another address"
 		}

@@ -28,13 +28,12 @@ const (
 
 // effect is what becomes of the connections of a path.
 type effect struct {
-	kind effectKind
-	// quantity is how many of the connections ("1 of 3 connections"), or of the endpoints; share is the same, to compare.
-	quantity string
-	share    float64
-	what     string // of most kinds what their clients see, in the plural and with the verb first
-	itself   bool   // only a pod that is sent to itself sees it
-	whole    string // in place of a sentence about connections
+	kind     effectKind
+	quantity quantity
+	share    float64 // the same, to compare
+	what     Phrase  // of most kinds what their clients see, with the verb first
+	itself   bool    // only a pod that is sent to itself sees it
+	whole    string  // in place of a sentence about connections
 }
 
 func (e effect) worseThan(o effect) bool {
@@ -44,23 +43,21 @@ func (e effect) worseThan(o effect) bool {
 	return e.share > o.share
 }
 
-// singular are the verbs that effects begin with, by their plural. Others, such as "may", have one form.
-var singular = map[string]string{
-	"are": "is", "arrive": "arrives", "break": "breaks", "come": "comes", "end": "ends", "fail": "fails", "get": "gets",
-	"go": "goes", "hang": "hangs", "have": "has", "reach": "reaches", "stay": "stays", "were": "was",
+// same is a phrase for any number.
+func same(text string) Phrase { return Phrase{text, text} }
+
+// of is a phrase in the number of a quantity.
+func (p Phrase) of(q quantity) string {
+	if q.one {
+		return p.One
+	}
+	return p.Several
 }
 
-// of is a verb phrase in the number of a quantity.
-func of(quantity, plural string) string {
-	verb, rest, _ := strings.Cut(plural, " ")
-	verb, colon := strings.CutSuffix(verb, ":")
-	if s := singular[verb]; s != "" && strings.HasPrefix(quantity, "1 of ") {
-		verb = s
-	}
-	if colon {
-		verb += ":"
-	}
-	return strings.TrimSpace(verb + " " + rest)
+// quantity is how many of the connections, or of the endpoints ("1 of 3 connections").
+type quantity struct {
+	text string
+	one  bool // of several
 }
 
 // sentence writes an effect; to and from are what the connections are to and from.
@@ -69,22 +66,20 @@ func (e effect) sentence(to, from string) string {
 		return e.whole
 	}
 	several := "connections to " + to + from
-	connections := e.quantity + " to " + to + from
+	connections, words := e.quantity.text+" to "+to+from, e.what.of(e.quantity)
 	switch e.kind {
 	case asAsked:
-		return several + " " + e.what + ", as the API asks for"
+		return several + " " + e.what.Several + ", as the API asks for"
 	case notKnownYet:
 		return "it is not known what happens to " + several
 	case uneven:
 		return several + " are shared unevenly among the endpoints"
 	case fewerEndpoints:
-		return e.quantity + " of " + to + " " + of(e.quantity, "get no connections") + from
+		return e.quantity.text + " of " + to + " " + words + from
 	case unnamed:
-		return e.quantity + " by name to " + to + from + " " + of(e.quantity, e.what)
-	case toStranger:
-		return connections + " " + of(e.quantity, "go to "+e.what)
-	case maybeAffected, otherwise, failing:
-		return connections + " " + of(e.quantity, e.what)
+		return e.quantity.text + " by name to " + to + from + " " + words
+	case toStranger, maybeAffected, otherwise, failing:
+		return connections + " " + words
 	case noEffect:
 	}
 	return ""
@@ -102,11 +97,12 @@ func (e effect) toItself(to string, on []placed) string {
 			of = append(of, text)
 		}
 	}
-	sentence := fmt.Sprintf("connections to %s from %s %s where they are sent back to the pod itself", to, And(of), e.what)
+	sentence := fmt.Sprintf("connections to %s from %s %s where they are sent back to the pod itself", to, And(of),
+		e.what.Several)
 	if e.quantity == allConnections { // that are sent back: where it is so is said
 		return sentence
 	}
-	return fmt.Sprintf("%s (%s)", sentence, strings.TrimSuffix(e.quantity, " connections"))
+	return fmt.Sprintf("%s (%s)", sentence, strings.TrimSuffix(e.quantity.text, " connections"))
 }
 
 // effectOn is what becomes of the connections of a path that is no Match.
@@ -122,7 +118,7 @@ func effectOn(p *Path) effect {
 		if what == "" {
 			what = "are left alone by kube-proxy"
 		}
-		return effect{kind: asAsked, what: what}
+		return effect{kind: asAsked, what: same(what)}
 	case Unknown:
 		return effect{kind: notKnownYet}
 	case Warning:
@@ -151,24 +147,25 @@ var refused = map[[2]string]string{
 }
 
 // lost says what clients see of connections that come to no endpoint, by how they end.
-var lost = map[string]string{
-	"Accept": "fail: no rule translates the address",
-	"Drop":   "hang: dropped",
-	"None":   "fail: the node has no route",
-	"Reject": "are refused",
+var lost = map[string]Phrase{
+	"Accept": {"fail: no rule translates the address", "fails: no rule translates the address"},
+	"Drop":   {"hang: dropped", "hangs: dropped"},
+	"None":   {"fail: the node has no route", "fails: the node has no route"},
+	"Reject": {"are refused", "is refused"},
 }
 
 func mismatchEffect(p *Path) effect {
 	if p.Expected.Action != "DNAT" {
 		for i := range p.Actual.Outcomes {
 			if what := refused[[2]string{p.Expected.Action, p.Actual.Outcomes[i].Action}]; what != "" {
-				return effect{kind: failing, quantity: "connections", what: what}
+				return effect{kind: failing, quantity: connections, what: same(what)}
 			}
 		}
 		if e := foundEffect(p, Error); e.kind != noEffect {
 			return e
 		}
-		return effect{kind: otherwise, quantity: "connections", what: "do not end as they should (" + p.Actual.Summary + ")"}
+		what := same("do not end as they should (" + p.Actual.Summary + ")")
+		return effect{kind: otherwise, quantity: connections, what: what}
 	}
 	none, strange, missing, served := 0.0, 0.0, 0, 0
 	var strangers []string
@@ -201,7 +198,9 @@ func mismatchEffect(p *Path) effect {
 		if len(strangers) > 1 {
 			what = fmt.Sprintf("%d addresses that are not its endpoints", len(strangers))
 		}
-		return effect{kind: toStranger, quantity: quantityOf(p, strange), share: strange, what: what}
+		return effect{
+			kind: toStranger, quantity: quantityOf(p, strange), share: strange, what: Phrase{"go to " + what, "goes to " + what},
+		}
 	case found.kind != noEffect:
 		return found
 	}
@@ -210,8 +209,11 @@ func mismatchEffect(p *Path) effect {
 	}
 	switch {
 	case missing > 0 && served > 0:
-		quantity := fmt.Sprintf("%d of %s", missing, count(len(p.Expected.Endpoints), "endpoint"))
-		return effect{kind: fewerEndpoints, quantity: quantity, share: float64(missing)}
+		of := quantity{fmt.Sprintf("%d of %s", missing, count(len(p.Expected.Endpoints), "endpoint")), missing == 1}
+		return effect{
+			kind: fewerEndpoints, quantity: of, share: float64(missing),
+			what: Phrase{"get no connections", "gets no connections"},
+		}
 	case missing > 0:
 		return effect{kind: failing, quantity: allConnections, share: 1, what: lostAs(p)}
 	}
@@ -266,15 +268,15 @@ func foundEffect(p *Path, severity Severity) (worst effect) {
 // clientOf is what a client sees of a finding; in the words of the finding itself where its kind has none.
 func clientOf(p *Path, f *Finding) Client {
 	c := f.Client
-	if c.Words == "" {
-		c.Words = "may be affected: " + codeWords(f.Code)
+	if c.Words == (Phrase{}) {
+		c.Words = same("may be affected: " + codeWords(f.Code))
 		switch {
 		case f.Effect != "":
-			c.Words = "may be affected: " + f.Effect
+			c.Words = same("may be affected: " + f.Effect)
 		case strings.HasPrefix(f.Actual, "may "):
-			c.Words = f.Actual
+			c.Words = same(f.Actual)
 		case f.Message != "" && len(f.Message) <= shortMessage:
-			c.Words = "may be affected: " + f.Message
+			c.Words = same("may be affected: " + f.Message)
 		}
 	}
 	own := func(e string) bool {
@@ -291,9 +293,9 @@ func clientOf(p *Path, f *Finding) Client {
 func nameEffect(p *Path, severity Severity) effect {
 	for i := range p.Findings {
 		if f := &p.Findings[i]; f.Severity == severity && p.ofName(f.Code) {
-			e := effect{kind: unnamed, quantity: allConnections, share: 1, what: "fail: " + codeWords(f.Code)}
+			e := effect{kind: unnamed, quantity: allConnections, share: 1, what: same("fail: " + codeWords(f.Code))}
 			if severity == Warn {
-				e.kind, e.what = maybeAffected, "may fail: "+codeWords(f.Code)
+				e.kind, e.what = maybeAffected, same("may fail: "+codeWords(f.Code))
 			}
 			return e
 		}
@@ -302,7 +304,7 @@ func nameEffect(p *Path, severity Severity) effect {
 }
 
 // lostAs says what clients see of connections that do not arrive: as the finding has it, or by their actions.
-func lostAs(p *Path) string {
+func lostAs(p *Path) Phrase {
 	var actions []string
 	for i := range p.Actual.Outcomes {
 		if a := p.Actual.Outcomes[i].Action; a != "DNAT" && !slices.Contains(actions, a) {
@@ -313,36 +315,36 @@ func lostAs(p *Path) string {
 		for i := range actions {
 			actions[i] = ActionText(actions[i])
 		}
-		return "fail: " + And(actions)
+		return Phrase{"fail: " + And(actions), "fails: " + And(actions)}
 	}
 	for i := range p.Findings {
-		if f := &p.Findings[i]; f.Severity == Error && f.Client.Fails && f.Client.Words != "" {
+		if f := &p.Findings[i]; f.Severity == Error && f.Client.Fails && f.Client.Words != (Phrase{}) {
 			return f.Client.Words
 		}
 	}
-	if len(actions) == 1 && lost[actions[0]] != "" {
+	if len(actions) == 1 && lost[actions[0]] != (Phrase{}) {
 		return lost[actions[0]]
 	}
-	return "fail: none of the endpoints is reached"
+	return Phrase{"fail: none of the endpoints is reached", "fails: none of the endpoints is reached"}
 }
 
 // shortMessage is up to how many bytes a finding's message is part of a sentence.
 const shortMessage = 100
 
-const allConnections = "all connections"
+var allConnections, connections = quantity{text: "all connections"}, quantity{text: "connections"}
 
 // mostParts is the largest denominator of a share that is written as a fraction.
 const mostParts = 12
 
 // quantityOf writes a share of connections.
-func quantityOf(p *Path, s float64) string {
+func quantityOf(p *Path, s float64) quantity {
 	if s > 1-sameShare {
 		return allConnections
 	}
 	for parts := 2; parts <= max(mostParts, len(p.Expected.Endpoints)); parts++ {
 		if n := math.Round(s * float64(parts)); n > 0 && math.Abs(n/float64(parts)-s) < 10*sameShare/float64(parts) {
-			return fmt.Sprintf("%.0f of %d connections", n, parts)
+			return quantity{fmt.Sprintf("%.0f of %d connections", n, parts), n == 1}
 		}
 	}
-	return fmt.Sprintf("%.1f%% of connections", s*100)
+	return quantity{text: fmt.Sprintf("%.1f%% of connections", s*100)}
 }

@@ -68,22 +68,22 @@ func TestImpact(t *testing.T) {
 		"the answer of one endpoint is lost": {
 			[]Path{pathOf(Mismatch, pod, all, Finding{
 				Code: "AnswerDropped", Severity: Error, Endpoints: []string{third},
-				Client: Client{Words: "fail: the answer does not come back", Fails: true},
+				Client: Client{Words: Phrase{"fail: the answer does not come back", "fails: the answer does not come back"}, Fails: true},
 			})},
 			"1 of 3 connections to shop/web from pods of worker-1 fails: the answer does not come back",
 		},
 		"what is found is of all endpoints": {
 			[]Path{pathOf(Mismatch, pod, all, Finding{
-				Code: "WrongMasquerade", Severity: Error, Client: Client{Words: "arrive with the node's address"},
+				Code: "WrongMasquerade", Severity: Error, Client: Client{Words: Phrase{"arrive with the node's address", "arrives with the node's address"}},
 			})},
 			"all connections to shop/web from pods of worker-1 arrive with the node's address",
 		},
 		"two findings of which a client sees the same, and a lesser one": {
 			[]Path{pathOf(Mismatch, pod, all,
-				Finding{Code: "A", Severity: Error, Client: Client{Words: "stay with one endpoint"}},
-				Finding{Code: "B", Severity: Error, Endpoints: []string{third}, Client: Client{Words: "hang", Fails: true}},
+				Finding{Code: "A", Severity: Error, Client: Client{Words: Phrase{"stay with one endpoint", "stays with one endpoint"}}},
+				Finding{Code: "B", Severity: Error, Endpoints: []string{third}, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true}},
 				Finding{
-					Code: "C", Severity: Error, Endpoints: []string{"10.244.1.4:8080"}, Client: Client{Words: "hang", Fails: true},
+					Code: "C", Severity: Error, Endpoints: []string{"10.244.1.4:8080"}, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true},
 				},
 			)},
 			"2 of 3 connections to shop/web from pods of worker-1 hang",
@@ -99,14 +99,14 @@ func TestImpact(t *testing.T) {
 		},
 		"only an endpoint that connects to itself": {
 			[]Path{pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.3.4", Sample: true}, all, Finding{
-				Code: "HairpinOff", Severity: Error, Endpoints: []string{third}, Client: Client{Words: "hang", Fails: true},
+				Code: "HairpinOff", Severity: Error, Endpoints: []string{third}, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true},
 			})},
 			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself " +
 				"(1 of 3)",
 		},
 		"an endpoint that connects to itself, of a finding that names no endpoint": {
 			[]Path{pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.3.4", Sample: true}, all, Finding{
-				Code: "HairpinOff", Severity: Error, Client: Client{Words: "hang", Fails: true, Itself: true},
+				Code: "HairpinOff", Severity: Error, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true, Itself: true},
 			})},
 			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself",
 		},

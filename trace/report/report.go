@@ -393,14 +393,18 @@ type Finding struct {
 
 // Client is what a client sees of a finding.
 type Client struct {
-	// Words are said of connections, in the plural and with their verb first: "hang: dropped". Sentence takes the place
-	// of all that is said of connections.
-	Words, Sentence string
+	// Words are said of connections, with their verb first: "hang: dropped". Sentence takes the place of all that is said
+	// of connections.
+	Words    Phrase
+	Sentence string
 	// Fails: the connections do not work. Otherwise they do, in another way than they should, or may.
 	Fails bool
 	// Itself: only a pod that is sent to itself sees it.
 	Itself bool
 }
+
+// Phrase is what is said of several things, and of one of them.
+type Phrase struct{ Several, One string }
 
 // Summary counts paths by verdict.
 type Summary struct {

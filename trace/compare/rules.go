@@ -68,6 +68,9 @@ func (r *reader) rules() {
 		}
 		r.nativeSets(t)
 	}
+	if why, unread := r.unread[source{PartRules, nftables}]; unread {
+		r.unread[source{PartSets, nftables}] = why // they are of the same file
+	}
 	r.file(PartRules, snapshot.NFTHooksFile, func(text string) {
 		r.object(PartRules, "order at hooks", snapshot.NFTHooksFile).set(text)
 	})
@@ -319,9 +322,6 @@ func (r *reader) nativeSets(t *netfilter.Table) {
 				o.Lines[i].target, o.Lines[i].dst, o.Lines[i].port = shown[i].Chain, shown[i].Addr, shown[i].Port
 			}
 		})
-	}
-	if why, unread := r.unread[source{PartRules, nftables}]; unread {
-		r.unread[source{PartSets, nftables}] = why
 	}
 }
 

@@ -71,6 +71,29 @@ func TestAFileThatWasNotReadMakesNoDifference(t *testing.T) {
 	}
 }
 
+// Sets of nftables are in the file of its rules: where that was not collected, they did not go.
+func TestSetsThatWereNotCollectedDidNotGo(t *testing.T) {
+	whole := open(t, "snapshots/v1.30-iptables", "node1") // which is judged without it
+	now := *whole
+	now.files = maps.Clone(whole.files)
+	for _, file := range []string{snapshot.NFTFile, snapshot.NFTDumpFile, snapshot.UnreadFile} {
+		delete(now.files, file)
+		delete(whole.files, file)
+	}
+	whole.files[snapshot.NFTFile] = []byte(`{"nftables":[{"table":{"family":"inet","name":"x","handle":1}},` +
+		`{"chain":{"family":"inet","table":"x","name":"i","handle":3,"type":"filter","hook":"input","prio":0,` +
+		`"policy":"accept"}},{"set":{"family":"inet","name":"s","table":"x","type":"ipv4_addr","handle":2,"elem":["192.0.2.1"]}}]}`)
+	d := compare.Captures(whole.facts(t, alone), now.facts(t, alone))
+	if got := lines(&d); !slices.Contains(got, "not compared: sets: after: nftables: not collected") {
+		t.Errorf("it says %q", got)
+	}
+	for _, line := range changesOf(whole.facts(t, alone), now.facts(t, alone)) {
+		if strings.HasPrefix(line, "sets ") {
+			t.Error(line)
+		}
+	}
+}
+
 // changesOf are the differences of parts.
 func changesOf(a, b *compare.Facts) []string {
 	d := compare.Captures(a, b)

@@ -52,7 +52,8 @@ const mostLeft = 8
 
 // Passes tells whether no rule of the node can stop the packets behind the first, nor change their path; it costs a
 // walk for each class of packets only. Answers come in by the interface in, and have to leave by the interface to,
-// unless that is "" or UnknownIface.
+// unless that is "" or UnknownIface. Without it judge's BenchmarkNode takes 2.5 times as much of a processor (5.9 s for
+// 2.4 s, four rounds) and eight times the memory.
 func (w *Walker) Passes(s Start, o *Outcome, in, to string) (p Passed) {
 	if o.Packet.Untracked || o.Packet.Virtual.IsValid() || w.answerMark(o) != 0 {
 		return p

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What hack/gotest.sh says and whether it fails: in CI a skipped test is a failed one, and no test at all is everywhere.
+// In CI a skipped test is a failed one for hack/gotest.sh, and no test at all is a failure everywhere.
 func TestGotest(t *testing.T) {
 	script, err := filepath.Abs(root + "hack/gotest.sh")
 	if err != nil {

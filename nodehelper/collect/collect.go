@@ -17,9 +17,7 @@ type Options struct {
 	// Root is where the node's own file system is to be found, for its binaries and configuration: "/" on the node itself,
 	// "/proc/1/root" in a pod with hostPID. Empty: it cannot be had.
 	Root string
-	// Files are the names of the contract's files to read; nil: all of them. Of nft-ruleset.nl and nft-ruleset.json, which
-	// have the same content, both are read for nil, as for a snapshot that people read; if both are named, the second one
-	// only if the first cannot be read.
+	// Files are the names of the contract's files to read; nil: all of them.
 	Files []string
 	// Memory is what earlier readings of the same network namespace have left; nil: nothing.
 	Memory *Memory

@@ -71,7 +71,6 @@ var (
 
 // rules are read together: they may change while they are read.
 var rules = slices.Concat(saves, []source{
-	{snapshot.NFTDumpFile, readNftNetlink},
 	{snapshot.NFTFile, readNft},
 	{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
 	{snapshot.IPVSFile, module("ip_vs", readIPVS)},
@@ -124,31 +123,17 @@ func collect(ctx context.Context, o Options, emit func(File) error) error {
 	return r.read(ctx, others, emit)
 }
 
-// readRules reads the rules once. What nft prints, snapshot.NFTFile, has the content of snapshot.NFTDumpFile, and takes
-// longer to read.
+// readRules reads the rules once.
 func (r *reader) readRules(ctx context.Context) (files []File, err error) {
-	either := r.Files != nil && r.wants(snapshot.NFTDumpFile) && r.wants(snapshot.NFTFile)
-	byNFT := func(s source) bool { return s.file == snapshot.NFTFile }
-	first, second := rules, []source(nil)
-	if either {
-		first = slices.DeleteFunc(slices.Clone(rules), byNFT)
-	}
 	total := 0
-	keep := func(f File) error {
+	return files, r.read(ctx, rules, func(f File) error {
 		if total += len(f.Data); total > bounds.Node {
 			total -= len(f.Data)
 			f = File{Name: f.Name, Unread: "with the other rules it is larger than " + bounds.Bytes(bounds.Node)}
 		}
-		if either && f.Name == snapshot.NFTDumpFile && f.Unread != "" {
-			second = rules[slices.IndexFunc(rules, byNFT):][:1]
-		}
 		files = append(files, f)
 		return nil
-	}
-	if err := r.read(ctx, first, keep); err != nil {
-		return nil, err
-	}
-	return files, r.read(ctx, second, keep)
+	})
 }
 
 // read reads sources concurrently, and emits their files one after the other.

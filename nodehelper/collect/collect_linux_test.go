@@ -180,10 +180,10 @@ func TestCollect(t *testing.T) {
 
 	for file, argv := range map[string][]string{
 		"iptables-nft-save.txt": {"iptables-nft-save", "-c"}, "iptables-legacy-save.txt": {"iptables-legacy-save", "-c"},
-		"nft-ruleset.json": {"nft", "-j", "list", "ruleset"}, "ipset-save.txt": {"ipset", "save"},
-		"ip-addr.json":  {"sh", "-c", "ip -j addr; ip -j addrlabel list"},
-		"ip-route.json": {"sh", "-c", "ip -j -4 route show table all; ip -j -4 route show cache"},
-		"ip-rule.json":  {"ip", "-j", "rule"},
+		"ipset-save.txt": {"ipset", "save"},
+		"ip-addr.json":   {"sh", "-c", "ip -j addr; ip -j addrlabel list"},
+		"ip-route.json":  {"sh", "-c", "ip -j -4 route show table all; ip -j -4 route show cache"},
+		"ip-rule.json":   {"ip", "-j", "rule"},
 	} {
 		if got, want := bare(string(g.data[file])), bare(must(t, argv...)); got != want {
 			t.Errorf("%s holds\n%s\nand %s prints\n%s", file, got, strings.Join(argv, " "), want)

@@ -211,8 +211,9 @@ func (r *reader) plain(ctx context.Context, program, want string, complete func(
 	return nil, fmt.Errorf("%s %s %w", program, want, errMissing)
 }
 
-// readNft reads every table. An nft older than whoever wrote a rule says so, or prints what is no JSON.
-func readNft(ctx context.Context, r *reader) ([]byte, error) {
+// readNftOfPod has nft read every table of a pod's network namespace. An nft older than whoever wrote a rule says so,
+// or prints what is no JSON.
+func readNftOfPod(ctx context.Context, r *reader) ([]byte, error) {
 	if there, err := r.kernel.has("nf_tables"); err != nil {
 		return nil, err
 	} else if !there {

@@ -72,7 +72,7 @@ func TestMemory(t *testing.T) {
 // texts are those of all rules and sets of a dump.
 func texts(t *testing.T, dump []byte) (out []string) {
 	t.Helper()
-	tables, err := nftables.ParseDump(dump, nil)
+	tables, err := nftables.Parse(dump, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

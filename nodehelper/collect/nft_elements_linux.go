@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
-	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/nfmessages"
 )
 
 const (
@@ -167,7 +167,7 @@ type elementQueries struct {
 }
 
 // query returns the query for all elements of a set.
-func (e *elementQueries) query(family uint8, table string, set nftnetlink.OutlineSet) (query, error) {
+func (e *elementQueries) query(family uint8, table string, set nfmessages.OutlineSet) (query, error) {
 	q := query{
 		Request: request(unix.NFT_MSG_GETSETELEM, family,
 			netlink.String(unix.NFTA_SET_ELEM_LIST_TABLE, table),

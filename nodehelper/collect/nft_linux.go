@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/nfmessages"
 	"github.com/svcproxy/kubectl-svcproxy/trace/kubeproxy"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
-	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 )
 
 // dumpAttempts is how often a ruleset is read that changes while it is read.
@@ -26,9 +26,9 @@ const dumpAttempts = 5
 // errChanged says that the rules changed while they were read.
 var errChanged = errors.New("the rules change faster than they can be read")
 
-// readNftNetlink reads the ruleset of nf_tables over netlink, as nft does. The rules of tables that iptables-save shows
-// are left out if that is read, too.
-func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
+// readNft reads the ruleset of nf_tables over netlink, and writes it as nft does. The rules of tables that
+// iptables-save shows are left out if that is read, too.
+func readNft(ctx context.Context, r *reader) ([]byte, error) {
 	if there, err := r.kernel.has("nf_tables"); err != nil {
 		return nil, err
 	} else if !there {
@@ -58,8 +58,8 @@ func readNftNetlink(ctx context.Context, r *reader) ([]byte, error) {
 	return nil, err
 }
 
-// ruleset returns the content of the file [snapshot.NFTDumpFile]: its header, and the kernel's answers. The error is
-// errChanged if the rules changed while they were read.
+// ruleset returns the content of the file [snapshot.NFTFile]. The error is errChanged if the rules changed while they
+// were read.
 func ruleset(
 	conn *netlink.Conn, managed func(family, table string) bool, m *Memory,
 ) ([]byte, error) {
@@ -67,15 +67,15 @@ func ruleset(
 	if err != nil {
 		return nil, err
 	}
-	header := nftnetlink.Header{Order: byteOrder(), Generation: before}
-	if header.Interfaces, err = interfaceNames(); err != nil {
+	node := nfmessages.Node{Order: binary.NativeEndian}
+	if node.Interfaces, err = interfaceNames(); err != nil {
 		return nil, err
 	}
 	answers, err := objects(conn)
 	if err != nil {
 		return nil, err
 	}
-	tables, left, err := nftnetlink.Outline(answers, binary.NativeEndian, managed)
+	tables, left, err := nfmessages.Outline(answers, binary.NativeEndian, managed)
 	if err != nil {
 		return nil, err
 	}
@@ -88,17 +88,13 @@ func ruleset(
 			tables = append(tables, t)
 			continue
 		}
-		header.Left = append(header.Left, t.TableName)
-	}
-	line, err := header.Encode()
-	if err != nil {
-		return nil, err
+		node.Left = append(node.Left, t.TableName)
 	}
 	queries, err := queriesFor(tables)
 	if err != nil {
 		return nil, err
 	}
-	answers, queries, kept := m.answer(append(line, answers...), queries)
+	answers, queries, kept := m.answer(answers, queries)
 	parts, err := appendAll(answers, queries)
 	if err != nil {
 		return nil, err
@@ -111,17 +107,21 @@ func ruleset(
 		return nil, errChanged
 	}
 	m.remember(kept, queries)
-	out := parts[0]
+	all := parts[0]
 	for _, p := range parts[1:] {
-		out = append(out, p...)
+		all = append(all, p...)
 	}
-	return out, nil
+	rs, err := nfmessages.Read(all, &node)
+	if err != nil {
+		return nil, err
+	}
+	return rs.JSON()
 }
 
 // writtenByNFT tells into which tables of iptables, by family and name, nft has written rules that iptables-save prints
-// as others, and that need no set ([nftnetlink.Apart]). Only chains that are not kube-proxy's own are asked for, which
+// as others, and that need no set ([nfmessages.Apart]). Only chains that are not kube-proxy's own are asked for, which
 // are nearly all: what somebody else writes into one of these is gone when it writes its rules anew.
-func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err error) {
+func writtenByNFT(tables []nfmessages.OutlineTable) (out map[[2]string]bool, err error) {
 	var queries []query
 	for i := range tables {
 		for _, c := range tables[i].Chains {
@@ -140,7 +140,7 @@ func writtenByNFT(tables []nftnetlink.OutlineTable) (out map[[2]string]bool, err
 	}
 	out = map[[2]string]bool{}
 	for _, part := range rules {
-		if err := nftnetlink.Apart(part, binary.NativeEndian, func(family, table string) {
+		if err := nfmessages.Apart(part, binary.NativeEndian, func(family, table string) {
 			out[[2]string{family, table}] = true
 		}); err != nil {
 			return nil, err
@@ -175,7 +175,7 @@ type query struct {
 	netlink.Request
 
 	// keys, if not 0, is how many elements the set has if their keys are the numbers from 0 on: see
-	// [nftnetlink.OutlineSet]. elements is the attribute that requests these elements alone.
+	// [nfmessages.OutlineSet]. elements is the attribute that requests these elements alone.
 	keys     int
 	elements netlink.Attribute
 
@@ -185,7 +185,7 @@ type query struct {
 }
 
 // queriesFor returns the queries for all rules and elements of tables, those of one kind together.
-func queriesFor(tables []nftnetlink.OutlineTable) (out []query, err error) {
+func queriesFor(tables []nfmessages.OutlineTable) (out []query, err error) {
 	var elements elementQueries
 	for _, t := range tables {
 		out = append(out, query{
@@ -225,13 +225,6 @@ func appendDump(conn *netlink.Conn, out []byte, r netlink.Request) ([]byte, erro
 		return out, fmt.Errorf("nf_tables: %w", err)
 	}
 	return out, nil
-}
-
-func byteOrder() string {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
-		return "little"
-	}
-	return "big"
 }
 
 func interfaceNames() (map[int]string, error) {

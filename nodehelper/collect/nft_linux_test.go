@@ -21,10 +21,10 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/netlink"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/nfmessages"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
-	nftnetlink "github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -92,7 +92,7 @@ func readBoth(t *testing.T) (listed, dumped []*netfilter.Table) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dumped, err = nftables.ParseDump(askKernel(t, nil), nil); err != nil {
+	if dumped, err = nftables.Parse(askKernel(t, nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	return listed, dumped
@@ -209,7 +209,7 @@ func TestNetlinkIsJudgedAsWhatNFTPrints(t *testing.T) {
 		reports := make([]string, 2)
 		for i, n := range []*snapshot.Node{
 			node.With(snapshot.NFTFile, listing),
-			node.With(snapshot.NFTFile, []byte("not read")).With(snapshot.NFTDumpFile, dumped),
+			node.With(snapshot.NFTFile, dumped),
 		} {
 			r := judge.Files(objects, n, judge.Request{Matching: true})
 			text, err := json.MarshalIndent(r, "", " ")
@@ -246,29 +246,6 @@ func dial(t *testing.T) *netlink.Conn {
 	return conn
 }
 
-// A caller that names both files gets the kernel's, and nft's only if the kernel's cannot be read; a caller that asks
-// for all files gets both.
-func TestEitherRuleset(t *testing.T) {
-	if !isolated(t) {
-		return
-	}
-	furnish(t)
-	for name, c := range map[string]struct {
-		files        []string
-		netlink, nft bool
-	}{
-		"all":      {nil, true, true},
-		"named":    {snapshot.NodeFiles, true, false},
-		"nft only": {[]string{snapshot.NFTFile}, false, true},
-	} {
-		g := gather(t, Options{Root: "/", Files: c.files})
-		if (g.data[snapshot.NFTDumpFile] != nil) != c.netlink || (g.data[snapshot.NFTFile] != nil) != c.nft {
-			t.Errorf("%s: %d bytes from the kernel and %d from nft",
-				name, len(g.data[snapshot.NFTDumpFile]), len(g.data[snapshot.NFTFile]))
-		}
-	}
-}
-
 // The rules of iptables-nft, which iptables-save shows, are not requested if that is read, too.
 func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 	if !isolated(t) {
@@ -279,11 +256,11 @@ func TestNetlinkLeavesOutWhatIPTablesShows(t *testing.T) {
 		files []string
 		less  bool
 	}{
-		"with iptables-save":    {[]string{snapshot.NFTDumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"}, true},
-		"without iptables-save": {[]string{snapshot.NFTDumpFile}, false},
+		"with iptables-save":    {[]string{snapshot.NFTFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"}, true},
+		"without iptables-save": {[]string{snapshot.NFTFile}, false},
 	} {
-		data := gather(t, Options{Root: "/", Files: c.files}).data[snapshot.NFTDumpFile]
-		tables, err := nftables.ParseDump(data, nil)
+		data := gather(t, Options{Root: "/", Files: c.files}).data[snapshot.NFTFile]
+		tables, err := nftables.Parse(data, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,9 +293,9 @@ func TestRangesOfNFTAreRead(t *testing.T) {
 			must(t, "nft", "flush chain ip filter FORWARD; add rule ip filter FORWARD "+c.rule)
 		}
 		data := gather(t, Options{
-			Root: "/", Files: []string{snapshot.NFTDumpFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"},
-		}).data[snapshot.NFTDumpFile]
-		tables, err := nftables.ParseDump(data, nftables.IPTables)
+			Root: "/", Files: []string{snapshot.NFTFile, "iptables-nft-save.txt", "ip6tables-nft-save.txt"},
+		}).data[snapshot.NFTFile]
+		tables, err := nftables.Parse(data, nftables.IPTables)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +319,7 @@ func TestNetlinkDumpOfWhatIsGone(t *testing.T) {
 	must(t, "nft", "add", "table", "ip", "t")
 	conn := dial(t)
 	var elements elementQueries
-	gone, err := elements.query(unix.NFPROTO_IPV4, "t", nftnetlink.OutlineSet{Name: "gone"})
+	gone, err := elements.query(unix.NFPROTO_IPV4, "t", nfmessages.OutlineSet{Name: "gone"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +356,7 @@ func TestElementsByTheirKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables, _, err := nftnetlink.Outline(answers, binary.NativeEndian, nil)
+	tables, _, err := nfmessages.Outline(answers, binary.NativeEndian, nil)
 	if err != nil || len(tables) != 1 {
 		t.Fatal(tables, err)
 	}

@@ -20,7 +20,7 @@ import (
 // called on: another one is in the node's namespace. Those of one list are read one after the other.
 var podSources = func() (out [][]source) {
 	for _, s := range slices.Concat(saves, []source{
-		{snapshot.NFTFile, readNft},
+		{snapshot.NFTFile, readNftOfPod},
 		{snapshot.IPSetFile, module("ip_set", command("ipset", "save"))},
 		{snapshot.TimeFile, readTime},
 		{snapshot.PacketFile, procNet(snapshot.PacketFile, "packet")},

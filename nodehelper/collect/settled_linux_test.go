@@ -95,7 +95,7 @@ func TestRulesThatChangeAreReadAgain(t *testing.T) {
 		t.Helper()
 		reads = 0
 		r := &reader{
-			Options: Options{Files: []string{snapshot.NFTDumpFile, snapshot.TimeFile}, Memory: memory}, kernel: newKernel(""),
+			Options: Options{Files: []string{snapshot.NFTFile, snapshot.TimeFile}, Memory: memory}, kernel: newKernel(""),
 		}
 		counts := func(_ context.Context, _ *reader) ([]byte, error) {
 			reads++

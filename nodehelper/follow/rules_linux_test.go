@@ -200,10 +200,10 @@ func TestTheTableIsNothingToAWalk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, rules := range []string{snapshot.NFTDumpFile, snapshot.NFTFile} {
+	for _, byNFT := range []bool{false, true} {
 		files := map[string][]byte{}
 		err := collect.Collect(t.Context(), collect.Options{Root: "/", Files: []string{
-			rules, snapshot.AddrFile, snapshot.LinkFile, snapshot.RouteFile, snapshot.Route6File, snapshot.RuleFile,
+			snapshot.NFTFile, snapshot.AddrFile, snapshot.LinkFile, snapshot.RouteFile, snapshot.Route6File, snapshot.RuleFile,
 			snapshot.Rule6File, snapshot.SysctlFile,
 		}}, func(f collect.File) error {
 			if f.Unread != "" {
@@ -214,6 +214,9 @@ func TestTheTableIsNothingToAWalk(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if byNFT {
+			files[snapshot.NFTFile] = []byte(testutil.Run(t, "", "nft", "-j", "list", "ruleset"))
 		}
 		s, err := nodestate.Load(snapshot.NewNode("node", files))
 		if err != nil {
@@ -229,7 +232,7 @@ func TestTheTableIsNothingToAWalk(t *testing.T) {
 				netfilter.Options{})
 			if len(res.Uncertain) > 0 || len(res.Outcomes) != 1 || res.Outcomes[0].End != netfilter.Sent ||
 				!res.Outcomes[0].Certain {
-				t.Errorf("%s: %v: %+v", rules, p.Dst, res)
+				t.Errorf("as nft prints it: %t: %v: %+v", byNFT, p.Dst, res)
 			}
 		}
 	}

@@ -65,8 +65,7 @@ const (
 
 // CollectParams say which files of the snapshot contract to read.
 type CollectParams struct {
-	// Files are their names. None: all of them, for a snapshot. All by name: without what says the same as another
-	// file.
+	// Files are their names. None: all of them.
 	Files []string `json:"files,omitempty"`
 }
 

@@ -22,9 +22,8 @@ import (
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-// Files of a snapshot that a record leaves out: what the other form of a file has, and what changes by itself and
-// tells of no fault.
-var unrecorded = []string{snapshot.NFTDumpFile, snapshot.ConntrackFile}
+// Files of a snapshot that a record leaves out: what changes by itself and tells of no fault.
+var unrecorded = []string{snapshot.ConntrackFile}
 
 // steady are files that a fault does not change, whatever differs in them.
 var steady = []string{

@@ -273,7 +273,7 @@ forget() {
 
 // collected are the files of a network namespace that are read anew; all others are those that were recorded.
 var collected = []string{
-	snapshot.IPTablesNFTFile, snapshot.IP6TablesNFTFile, snapshot.NFTDumpFile, snapshot.IPSetFile,
+	snapshot.IPTablesNFTFile, snapshot.IP6TablesNFTFile, snapshot.NFTFile, snapshot.IPSetFile,
 	snapshot.AddrFile, snapshot.LinkFile, snapshot.RouteFile, snapshot.Route6File, snapshot.RuleFile, snapshot.Rule6File,
 	snapshot.NeighbourFile, snapshot.BridgeFDBFile, snapshot.SysctlFile, snapshot.ProgramsFile, snapshot.XfrmFile,
 	snapshot.NFTHooksFile, snapshot.ListenFile,
@@ -301,7 +301,6 @@ func (s *scene) judge(t *testing.T, f *fault) *report.NodeReport {
 	t.Helper()
 	c, n := snap.Node(t, recorded, nodeName)
 	files := snap.Files(t, n)
-	delete(files, snapshot.NFTFile)
 	if err := collect.Collect(t.Context(), collect.Options{Root: "/", Files: collected}, func(x collect.File) error {
 		if x.Unread != "" {
 			t.Errorf("%s was not read: %s", x.Name, x.Unread)

@@ -443,7 +443,6 @@ func TestProgramWithoutKubeProxy(t *testing.T) {
 		delete(files, f)
 		maps.Copy(now, collected(t, f))
 	}
-	delete(files, "nft-ruleset.nl") // which would be read in its place
 	for name, data := range now {
 		files[name] = []byte(data)
 	}

@@ -153,11 +153,6 @@ func TestEveryFileIsComparedOrNamed(t *testing.T) {
 		{"node", "", snapshot.NodeFiles, slices.Concat(editsOfBoth, editsOfNodes), func(
 			file string, data []byte,
 		) *snapshot.Node {
-			if file == snapshot.NFTFile { // beside the kernel's own answers nobody reads it
-				return n.Only(slices.DeleteFunc(slices.Clone(snapshot.NodeFiles), func(f string) bool {
-					return f == snapshot.NFTDumpFile
-				})...).With(file, data)
-			}
 			return n.With(file, data)
 		}, n},
 		{"pod", "pod " + pod, snapshot.PodFiles, slices.Concat(editsOfBoth, editsOfPods), func(

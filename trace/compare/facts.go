@@ -50,7 +50,6 @@ var Beside = map[string]string{
 	snapshot.LivezFile:        "times",
 	snapshot.TimeFile:         "the clock",
 	snapshot.ProbesFile:       "what single connections showed",
-	snapshot.NFTDumpFile:      "numbers of the kernel's; the rules in it are compared",
 	snapshot.SocketCountsFile: "sockets come and go",
 	snapshot.UnreadFile:       "what was not read is listed as not compared",
 }

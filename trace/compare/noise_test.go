@@ -41,7 +41,7 @@ func TestTwoCapturesOfAHealthyNodeDoNotDiffer(t *testing.T) {
 					text = anotherSync(text)
 				case name == snapshot.NFTFile:
 					text = anotherChoice(text)
-				case name == snapshot.NFTDumpFile, name == snapshot.ConntrackFile:
+				case name == snapshot.ConntrackFile:
 					continue
 				case name == snapshot.NeighbourFile:
 					text = strings.ReplaceAll(text, "STALE", "REACHABLE")

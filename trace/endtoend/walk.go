@@ -22,19 +22,16 @@ func rulesUnread(s *nodestate.State, f netfilter.Family) string {
 	if x := s.NotAll[f]; x != nil {
 		return x.String()
 	}
-	files := []string{snapshot.NFTFile, snapshot.NFTDumpFile, snapshot.IPVSFile}
+	files := []string{snapshot.NFTFile, snapshot.IPVSFile}
 	for _, save := range nodestate.SaveFiles[f] {
 		files = append(files, save.Name)
 	}
 	for _, file := range files {
-		if file == snapshot.NFTFile && s.Has(snapshot.NFTDumpFile) {
-			continue // it has the same content
-		}
 		if why := s.Unread(file); why != "" {
 			return file + " could not be read: " + why
 		}
 	}
-	if !s.ListsUnread() && len(s.Have[f]) == 0 && !s.Has(snapshot.NFTFile) && !s.Has(snapshot.NFTDumpFile) {
+	if !s.ListsUnread() && len(s.Have[f]) == 0 && !s.Has(snapshot.NFTFile) {
 		return "its rules were not collected"
 	}
 	return ""

@@ -256,8 +256,7 @@ func TestNothingIsSkippedSilently(t *testing.T) {
 var untried = map[string]string{
 	snapshot.IPTablesNFTFile: sameReader, snapshot.IPTablesLegacyFile: sameReader, snapshot.IP6TablesFile: sameReader,
 	snapshot.IP6TablesNFTFile: sameReader, snapshot.IP6TablesLegacyFile: sameReader,
-	snapshot.NFTDumpFile: "the kernel's messages: TestDump of trace/nftables/netlink",
-	snapshot.UnreadFile:  "it is a list of the other files",
+	snapshot.UnreadFile: "it is a list of the other files",
 }
 
 const sameReader = "it has the reader of iptables-save.txt"

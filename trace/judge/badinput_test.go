@@ -4,12 +4,10 @@ package judge
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // Of a node that cannot be read nothing is claimed: one sentence says why, and there is no path.
@@ -146,24 +144,6 @@ func TestScaleFixture(t *testing.T) {
 	}
 	if facts(r)["node"] == "" {
 		t.Error("the chain of the deleted Service svc-05000 was not noticed")
-	}
-}
-
-// Where the kernel's messages cannot be read, what nft prints counts, and that is said.
-func TestDamagedMessagesBesideAListing(t *testing.T) {
-	w := openCaptured(t, "nftables")
-	before := facts(w.run())
-	w.files[snapshot.NFTDumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\nabc")
-	r := w.run()
-	for path, got := range facts(r) {
-		if got != before[path] {
-			t.Errorf("%s: %s, was %s", path, got, before[path])
-		}
-	}
-	if !slices.ContainsFunc(r.Findings, func(f report.Finding) bool {
-		return f.Code == FileNotRead && f.Subject == snapshot.NFTDumpFile
-	}) {
-		t.Errorf("nothing says that %s was not read", snapshot.NFTDumpFile)
 	}
 }
 

@@ -114,9 +114,6 @@ var fileCoverage = &detector{stage: stageCoverage, node: func(n *node) []issue {
 		}
 		add(c.source, c.err.Error(), cost)
 	}
-	if why := n.Unread(snapshot.NFTDumpFile); why != "" && n.HasNFT() {
-		add(snapshot.NFTDumpFile, why, snapshot.NFTFile+" counts, in which nft leaves out what it cannot print")
-	}
 	for _, file := range n.NotRead() {
 		r := n.Reading(file)
 		switch cost := costs[file]; {

@@ -130,7 +130,7 @@ var undecided = map[string]string{
 // mayLack are files that a namespace may do without: where the collector lists what it could not read, one that is
 // missing is not there.
 var mayLack = []string{
-	snapshot.IPTablesNFTFile, snapshot.IPTablesLegacyFile, snapshot.IPTablesFile, snapshot.NFTFile, snapshot.NFTDumpFile,
+	snapshot.IPTablesNFTFile, snapshot.IPTablesLegacyFile, snapshot.IPTablesFile, snapshot.NFTFile,
 	snapshot.IPVSFile, snapshot.XfrmFile, snapshot.EbtablesFile,
 }
 
@@ -165,10 +165,7 @@ func TestWhatWasNotReadIsNotRight(t *testing.T) {
 // without judges the snapshot without a file: removed, of a snapshot made by hand, and unreadable.
 func (c *capturedEnds) without(node, folder, name string) {
 	c.t.Helper()
-	both := c.files[node][folder+snapshot.NFTDumpFile] != nil && c.files[node][folder+snapshot.NFTFile] != nil
-	switch {
-	case undecided[name] != "", folder == "" && name == snapshot.ListenFile, // no endpoint has the node's namespace
-		both && (name == snapshot.NFTFile || name == snapshot.NFTDumpFile): // the other one has the same
+	if undecided[name] != "" || folder == "" && name == snapshot.ListenFile { // no endpoint has the node's namespace
 		return
 	}
 	unread := func(data string) map[string][]byte {

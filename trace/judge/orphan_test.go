@@ -125,7 +125,6 @@ func TestOrphanTable(t *testing.T) {
 			`","table":"` + name + `","name":"` + chain + `","handle":1,` +
 			`"type":"nat","hook":"prerouting","prio":-115,"policy":"accept"}}`
 	}
-	delete(w.files, snapshot.NFTDumpFile)
 	w.files[snapshot.NFTFile] = append(bytes.TrimSuffix(bytes.TrimSpace(w.files[snapshot.NFTFile]), []byte("]}")),
 		","+table("ip", "svcproxy-0123abcd", "prerouting")+","+table("ip6", "svcproxy-0123abcd", "prerouting")+
 			","+table("ip", "svcproxy-ffff0000", "prerouting")+","+table("inet", "svcproxy-trace-77", "output")+

@@ -45,24 +45,11 @@ func TestUnreadFiles(t *testing.T) {
 			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{
-			name: "the kernel did not answer, but nft did", unread: map[string]string{
-				snapshot.NFTDumpFile: "Operation not permitted",
+			name: "native tables were not read, nor is there a file", unread: map[string]string{
+				snapshot.NFTFile: "Operation not permitted",
 			},
-			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
-		},
-		{
-			name: "the kernel answered, but nft did not", unread: map[string]string{"nft-ruleset.json": "nft is not installed"},
-			do: func(w *capturedNode) {
-				delete(w.files, "nft-ruleset.json")
-				w.files[snapshot.NFTDumpFile] = []byte("{\"version\":1,\"order\":\"little\"}\n")
-			},
-			want: map[string]string{ep3Path: "Match", v6Path: "Match"},
-		},
-		{
-			name:   "neither the kernel nor nft answered",
-			unread: map[string]string{snapshot.NFTDumpFile: "Operation not permitted"},
-			do:     func(w *capturedNode) { delete(w.files, "nft-ruleset.json") },
-			want:   map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
+			do:   func(w *capturedNode) { delete(w.files, "nft-ruleset.json") },
+			want: map[string]string{ep3Path: "Unknown", v6Path: "Unknown"},
 		},
 		{
 			name: "what rules do not depend on was not read", unread: map[string]string{

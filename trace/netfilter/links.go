@@ -396,7 +396,7 @@ func attach(h Hook, c *Chain, l *host.Layer) (a attachment, applies bool) {
 		return attachment{
 			what: "whether chain " + c.Name + " of " + c.Table.Name + " is attached to an interface that the packet " +
 				strings.TrimSpace(verb),
-			why: "its devices are not in the listing (nft-ruleset.json of an older nft lacks them; nft-ruleset.nl has them)",
+			why: "its devices are not in the listing (nft-ruleset.json of an older nft lacks them)",
 		}, true
 	}
 	var on []string

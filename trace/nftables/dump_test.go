@@ -11,13 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/trace/host"
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
-	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter/op"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
-	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // spread are packets of many kinds.
@@ -154,7 +149,8 @@ func sortedElements(text string) string {
 	})
 }
 
-// The dumps and the listings are of the same rules, taken one after the other on Linux 6.18 with nft 1.0.6.
+// What the helper writes of the kernel's answers, and what nft prints, are of the same rules, taken one after the other
+// on Linux 6.18 with nft 1.0.6.
 func TestDumpIsWhatNFTPrints(t *testing.T) {
 	for _, name := range []string{"everything", "more"} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +158,7 @@ func TestDumpIsWhatNFTPrints(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := ParseDump(readFile(t, name+".nl"), nil)
+			got, err := Parse(readFile(t, name+".kernel.json"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -177,7 +173,7 @@ func TestDumpIsWhatNFTPrints(t *testing.T) {
 // What nft 1.0.6 does not print as JSON, or prints so that it means something else.
 func TestDumpHasWhatNFTDoesNotPrint(t *testing.T) {
 	managed := func(family, table string) bool { return family == "ip" && (table == "nat" || table == "filter") }
-	tables, err := ParseDump(readFile(t, "extra.nl"), managed)
+	tables, err := Parse(readFile(t, "extra.kernel.json"), managed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +200,7 @@ func TestDumpHasWhatNFTDoesNotPrint(t *testing.T) {
 
 // A table that the dump leaves out, and that is in no save file, is not taken for one without rules.
 func TestDumpLeavesOutWhatNobodyShows(t *testing.T) {
-	tables, err := ParseDump(readFile(t, "extra.nl"), nil)
+	tables, err := Parse(readFile(t, "extra.kernel.json"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,66 +216,12 @@ func TestDumpLeavesOutWhatNobodyShows(t *testing.T) {
 	t.Error("the table nat is not there")
 }
 
-// FuzzParseDump damages a whole dump, FuzzDumpRule one rule.
-func FuzzParseDump(f *testing.F) {
-	f.Add(readFile(f, "extra.nl"))
-	testutil.AddHostile(f, "{\"version\":1,\"order\":\"little\"}\n")
-	f.Fuzz(func(t *testing.T, data []byte) {
-		testutil.Promptly(t, func() {
-			tables, err := ParseDump(data, IPTables)
-			if err != nil && (tables != nil || !strings.HasPrefix(err.Error(), snapshot.NFTDumpFile+": ")) {
-				t.Errorf("error %v with %d tables", err, len(tables))
-			}
-			rs := &netfilter.Ruleset{Tables: tables}
-			rs.Link()
-			w := netfilter.NewWalker(rs, emptyHost(t), nil)
-			for _, s := range starts {
-				w.Walk(s, netfilter.Options{})
-			}
-		})
-	})
-}
-
-func FuzzDumpRule(f *testing.F) {
-	rs, err := netlink.Read(readFile(f, "more.nl"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, table := range rs.Tables {
-		for _, c := range table.Chains {
-			for _, s := range table.Rules(c.Name) {
-				f.Add([]byte(s))
-			}
-		}
-	}
-	n := smallHost(f)
-	testutil.AddHostile(f, "{\"version\":1,\"order\":\"little\"}\n")
-	f.Fuzz(func(t *testing.T, data []byte) {
-		testutil.Promptly(t, func() {
-			for family := range families {
-				table := &syntax.Table{TableName: syntax.TableName{Family: family, Name: "more"}}
-				rule, err := rs.NewRuleReader()(table, data)
-				if err != nil {
-					continue
-				}
-				r := &netfilter.Rule{Text: rule.Text()}
-				in := &scope{ruleset: rs, table: table, sets: map[string]*set{}, jumps: map[jumpKey]*op.Jump{}}
-				(&builder{scope: in, rule: r}).build(rule.Statements)
-				if len(rule.Statements) > 0 && r.Text == "" {
-					t.Errorf("%v has no text", rule.Statements)
-				}
-				does(r, &netfilter.Base{Hook: netfilter.Prerouting}, n, spread[0])
-			}
-		})
-	})
-}
-
-func BenchmarkParseDump(b *testing.B) {
-	data := readFile(b, "more.nl")
+func BenchmarkParseOfKernel(b *testing.B) {
+	data := readFile(b, "more.kernel.json")
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ParseDump(data, nil); err != nil {
+		if _, err := Parse(data, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/netfilter"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/json"
-	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/netlink"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -22,17 +21,4 @@ func Parse(data []byte, managed func(family, table string) bool) ([]*netfilter.T
 		}
 	}
 	return nil, fmt.Errorf("%s: %w: expected the output of: nft -j list ruleset", snapshot.NFTFile, err)
-}
-
-// ParseDump is [Parse] for the kernel's responses to a collector (see [netlink.Header]): it makes the same model of the
-// same rules.
-func ParseDump(data []byte, managed func(family, table string) bool) ([]*netfilter.Table, error) {
-	rs, err := netlink.Read(data)
-	if err == nil {
-		var tables []*netfilter.Table
-		if tables, err = Compile(rs, managed); err == nil {
-			return tables, nil
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", snapshot.NFTDumpFile, err)
 }

@@ -208,7 +208,7 @@ func (in *scope) declare(d *syntax.Set) *set {
 	s := &set{
 		name: d.Name, list: in.table.Name + "@" + d.Name, wildcard: -1,
 		seconds: uint32(min(max(d.Timeout, 0), math.MaxUint32)),
-		size:    d.Size, count: max(d.Count, len(d.Elements)), timed: d.Timed || d.Timeout > 0,
+		size:    d.Size, count: max(d.Count, len(d.Elements)), timed: d.Timed() || d.Timeout > 0,
 	}
 	if s.size <= 0 {
 		s.size = mostElements

@@ -112,7 +112,7 @@ func saveCommand(f netfilter.Family) string {
 // oneTable recognises what nft list table prints: kube-proxy has a table in each family (and kubelet, Docker or a CNI
 // have others), so that one alone was picked.
 func (l *loader) oneTable(native []*netfilter.Table) {
-	if l.ListsUnread() || len(native) != 1 || native[0].Name != kubeproxy.NFTTable || l.Has(snapshot.NFTDumpFile) ||
+	if l.ListsUnread() || len(native) != 1 || native[0].Name != kubeproxy.NFTTable ||
 		len(l.Have[netfilter.IPv4])+len(l.Have[netfilter.IPv6]) > 0 {
 		return
 	}

@@ -48,7 +48,7 @@ func IsRules(file string) bool {
 			}
 		}
 	}
-	return file == snapshot.NFTFile || file == snapshot.NFTDumpFile
+	return file == snapshot.NFTFile
 }
 
 // rules reads the tables of all backends, the families concurrently.
@@ -170,51 +170,38 @@ func (x *saved) read(l *loader, d SaveFile, f netfilter.Family) {
 // likelyBackend is the backend of rules of which nothing tells it: iptables-nft, unless the tables of nf_tables have
 // been read, and those of iptables are not among them.
 func (l *loader) likelyBackend(f netfilter.Family) netfilter.Backend {
-	for _, x := range nftFiles {
-		data, err := l.file(x.name)
-		if err != nil || data == nil {
-			continue
-		}
-		seen := false
-		_, err = x.parse(data, func(family, table string) bool {
-			seen = seen || nftables.IPTables(family, table) && (family == "ip6") == (f == netfilter.IPv6)
-			return true
-		})
-		if err == nil && !seen {
-			return netfilter.BackendLegacy
-		}
+	data, err := l.file(snapshot.NFTFile)
+	if err != nil || data == nil {
+		return netfilter.BackendNFT
+	}
+	seen := false
+	_, err = nftables.Parse(data, func(family, table string) bool {
+		seen = seen || nftables.IPTables(family, table) && (family == "ip6") == (f == netfilter.IPv6)
+		return true
+	})
+	if err == nil && !seen {
+		return netfilter.BackendLegacy
 	}
 	return netfilter.BackendNFT
 }
 
-// nftFiles have the tables of nftables. The kernel's messages come first: nft does not print all of them.
-var nftFiles = []struct {
-	name  string
-	parse func([]byte, func(family, table string) bool) ([]*netfilter.Table, error)
-}{{snapshot.NFTDumpFile, nftables.ParseDump}, {snapshot.NFTFile, nftables.Parse}}
-
 // native reads the nftables tables that are in no save file of iptables-nft; v4 and v6 tell whose was read. A file that
 // cannot be read is noted; the error is that of a limit.
 func (l *loader) native(v4, v6 bool) ([]*netfilter.Table, error) {
-	for _, x := range nftFiles {
-		data, err := l.file(x.name)
-		if err != nil {
-			return nil, err
-		}
-		if data == nil {
-			continue
-		}
-		tables, err := x.parse(data, func(family, table string) bool {
-			return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
-		})
-		if err == nil {
-			return tables, nil
-		}
-		if isNFTText(data) {
-			err = errNFTText
-		}
-		l.fail(x.name, err)
+	data, err := l.file(snapshot.NFTFile)
+	if err != nil || data == nil {
+		return nil, err
 	}
+	tables, err := nftables.Parse(data, func(family, table string) bool {
+		return nftables.IPTables(family, table) && (family == "ip" && v4 || family == "ip6" && v6)
+	})
+	if err == nil {
+		return tables, nil
+	}
+	if isNFTText(data) {
+		err = errNFTText
+	}
+	l.fail(snapshot.NFTFile, err)
 	return nil, nil
 }
 
@@ -280,21 +267,15 @@ func isNFTText(data []byte) bool {
 	return false
 }
 
-// HasNFT tells whether the tables of nftables were read, as nft prints them or as the kernel has them.
-func (s *State) HasNFT() bool {
-	return s.Has(snapshot.NFTDumpFile) && s.Unread(snapshot.NFTDumpFile) == "" ||
-		s.Has(snapshot.NFTFile) && s.Unread(snapshot.NFTFile) == ""
-}
+// HasNFT tells whether the tables of nftables were read.
+func (s *State) HasNFT() bool { return s.Has(snapshot.NFTFile) && s.Unread(snapshot.NFTFile) == "" }
 
-// UnreadNFT returns why neither could be read; "" where one was, or where there is none.
+// UnreadNFT returns why they could not be read; "" where they were, or where there are none.
 func (s *State) UnreadNFT() string {
 	if s.HasNFT() {
 		return ""
 	}
-	if why := s.Unread(snapshot.NFTFile); why != "" {
-		return why
-	}
-	return s.Unread(snapshot.NFTDumpFile)
+	return s.Unread(snapshot.NFTFile)
 }
 
 // hasNFT tells whether the rules of iptables-nft are in a save file, read or not: then those in nftables' own listing,

@@ -22,14 +22,13 @@ var (
 	policies   = format{bounds.SmallFile, bounds.PolicyJSON.Check}
 	settings   = format{bounds.Config, bounds.NodeJSON.Check} // JSON that is read as YAML
 	settingsIn = format{bounds.Config, bounds.CheckYAML}
-	messages   = format{size: bounds.File} // netlink messages, which are counted where they are read
 	objects    = format{bounds.File, bounds.ClusterJSON.Check}
 	objectsIn  = format{bounds.YAML, bounds.CheckYAML}
 )
 
 // formats are those of a node's files. The others are as lines.
 var formats = map[string]format{
-	NFTFile: listing, NFTDumpFile: messages,
+	NFTFile:  listing,
 	IPVSFile: servers, AddrFile: routes, LinkFile: routes, RouteFile: routes, Route6File: routes, RuleFile: policies,
 	Rule6File: policies, HealthzFile: policies, LivezFile: fewLines, ProbesFile: policies, UnreadFile: policies,
 	ProgramsFile: fewLines, XfrmFile: fewLines, EbtablesFile: fewLines, NFTHooksFile: fewLines,

@@ -12,7 +12,6 @@ const (
 	IP6TablesNFTFile    = "ip6tables-nft-save.txt"
 	IP6TablesLegacyFile = "ip6tables-legacy-save.txt"
 	NFTFile             = "nft-ruleset.json" // the output of nft -j list ruleset
-	NFTDumpFile         = "nft-ruleset.nl"   // the kernel's netlink messages
 	NFTHooksFile        = "nft-hooks.txt"    // the output of nft list hooks
 	IPVSFile            = "ipvsadm.txt"
 	IPSetFile           = "ipset-save.txt"
@@ -48,8 +47,7 @@ const (
 // NodeFiles are the names of all the contract's files of one node; other files are ignored.
 var NodeFiles = []string{
 	IPTablesFile, IPTablesNFTFile, IPTablesLegacyFile, IP6TablesFile, IP6TablesNFTFile, IP6TablesLegacyFile,
-	NFTFile, NFTDumpFile,
-	IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
+	NFTFile, IPVSFile, IPSetFile, ConntrackFile, AddrFile, LinkFile, RouteFile, Route6File, RuleFile, Rule6File,
 	NeighbourFile, BridgeFDBFile, WireGuardFile, SysctlFile, ProgramsFile, XfrmFile, EbtablesFile, NFTHooksFile,
 	ListenFile, StoppedFile, TimeFile,
 	ConfigzFile, MetricsFile, ProxyModeFile, HealthzFile, LivezFile, VersionsFile, ProxyConfigFile, FlagsFile,

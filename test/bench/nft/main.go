@@ -145,7 +145,7 @@ func measure(ctx context.Context, o options, out io.Writer) error {
 // each took.
 func overNetlink(ctx context.Context) (tables []*netfilter.Table, times [2]time.Duration, err error) {
 	start := time.Now()
-	options := collect.Options{Files: []string{snapshot.NFTDumpFile}}
+	options := collect.Options{Files: []string{snapshot.NFTFile}}
 	var file collect.File
 	err = collect.Collect(ctx, options, func(f collect.File) error {
 		file = f
@@ -158,7 +158,7 @@ func overNetlink(ctx context.Context) (tables []*netfilter.Table, times [2]time.
 		return nil, times, err
 	}
 	times[0] = time.Since(start)
-	tables, err = nftables.ParseDump(file.Data, nil)
+	tables, err = nftables.Parse(file.Data, nil)
 	times[1] = time.Since(start) - times[0]
 	return tables, times, err
 }

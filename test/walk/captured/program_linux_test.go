@@ -293,7 +293,7 @@ func withRules(t *testing.T, node *snapshot.Node) *snapshot.Node {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok && !slices.Contains(files, f) && !slices.Contains(ipvsFiles, f) && f != "nft-ruleset.nl" &&
+		if ok && !slices.Contains(files, f) && !slices.Contains(ipvsFiles, f) &&
 			!strings.HasSuffix(f, "tables-save.txt") {
 			out[f] = data
 		}

@@ -179,7 +179,7 @@ func (n *node) load(rules string) error {
 	}
 	must(n.t, netlink.ConntrackTableFlush(netlink.ConntrackTable))
 	var dump []byte
-	err := collect.Collect(context.Background(), collect.Options{Files: []string{snapshot.NFTDumpFile}},
+	err := collect.Collect(context.Background(), collect.Options{Files: []string{snapshot.NFTFile}},
 		func(f collect.File) error {
 			if f.Unread != "" {
 				return errors.New(f.Unread)
@@ -188,7 +188,7 @@ func (n *node) load(rules string) error {
 			return nil
 		})
 	must(n.t, err)
-	tables, err := nftables.ParseDump(dump, nil)
+	tables, err := nftables.Parse(dump, nil)
 	must(n.t, err)
 	rs := &netfilter.Ruleset{Tables: tables}
 	rs.Link()

@@ -9,6 +9,8 @@ import (
 	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 // The kinds of values (see [jsontext.Kind]).
@@ -38,6 +40,7 @@ type cursor struct {
 	err   error
 	depth int
 	odd   bool              // the object in progress has a member that is not known
+	by    *syntax.Map       // that has the object of the statement in progress; nil: it has its own
 	words map[string]string // those that were read before, so that the same word is one string
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -96,12 +95,44 @@ func (r *reader) object(kind []byte) {
 		r.setObject("map")
 	case "flowtable":
 		r.flowtableObject()
-	case "metainfo", "counter", "quota", "limit", "secmark", "synproxy", "tunnel", "ct helper", "ct timeout",
+	case "metainfo":
+		r.metainfo()
+	case "counter", "quota", "limit", "secmark", "synproxy", "tunnel", "ct helper", "ct timeout",
 		"ct expectation":
 		r.skip()
 	default:
 		r.alienObject(string(kind))
 	}
+}
+
+// ownMember is a member that nft does not print: what the helper knows beside.
+const ownMember = "svcproxy"
+
+// own reads a number of the helper's own.
+func (r *reader) own(field, name string) (out int) {
+	if !r.wants(kindObject, field, "struct") {
+		return 0
+	}
+	r.members(func(member []byte) {
+		if string(member) != name {
+			r.fail(fmt.Errorf("it has %q in %s, which is not known", member, field))
+			return
+		}
+		n, _ := r.integer(field, "int")
+		out = int(min(max(n, 0), math.MaxInt32))
+	})
+	return out
+}
+
+// metainfo tells who has written the listing.
+func (r *reader) metainfo() {
+	r.members(func(member []byte) {
+		if string(member) == ownMember {
+			r.ruleset.Complete = r.own("metainfo.svcproxy", "complete") != 0
+			return
+		}
+		r.skip()
+	})
 }
 
 // alienObject notes in its table that there is an object of a kind that is not known.
@@ -134,9 +165,7 @@ func (r *reader) alien(kind string, member []byte) string {
 // note notes in a table what is not known of it.
 func (r *reader) note(name syntax.TableName, what string) {
 	if what != "" && r.err == nil && syntax.IsRead(name.Family) {
-		if t := r.ruleset.Table(name); t.Alien == "" {
-			t.Alien = "it has " + what + ", which is not known"
-		}
+		r.ruleset.Table(name).Note(what)
 	}
 }
 
@@ -155,6 +184,7 @@ func (r *reader) tableObject() {
 	var name syntax.TableName
 	var flags []string
 	var alien string
+	left := false
 	r.members(func(member []byte) {
 		switch string(member) {
 		case "family":
@@ -163,6 +193,8 @@ func (r *reader) tableObject() {
 			name.Name = r.name("table.name")
 		case "flags":
 			flags = r.names("table.flags", "the flags of a table")
+		case ownMember:
+			left = r.own("table.svcproxy", "left") != 0
 		case "handle", "comment":
 			r.skip()
 		default:
@@ -172,7 +204,7 @@ func (r *reader) tableObject() {
 	r.note(name, alien)
 	if r.err == nil && syntax.IsRead(name.Family) {
 		t := r.ruleset.Table(name)
-		t.Declared, t.Flags = true, flags
+		t.Declared, t.Flags, t.RulesNotRead = true, flags, left
 	}
 }
 
@@ -189,6 +221,7 @@ func (r *reader) names(field, what string) (out []string) {
 		r.wants(kindArray, what, "a list")
 		return nil
 	}
+	out = []string{}
 	r.elements(func() {
 		out = append(out, r.name(what))
 	})
@@ -347,13 +380,15 @@ func (r *reader) setObject(kind string) {
 			n, _ := r.integer(kind+".size", "int64")
 			s.Size = int(min(max(n, 0), math.MaxInt32))
 		case "flags":
-			s.Timed = slices.Contains(r.names(kind+".flags", "the flags of a set"), "timeout")
+			s.Flags = r.names(kind+".flags", "the flags of a set")
 		case "elem":
 			if r.wants(kindArray, kind+".elem", "slice") {
 				s.Elements = r.elementsOf(kind == "map")
 			}
 		case "stmt":
 			s.Statements = r.statementsOf()
+		case ownMember:
+			s.Count = r.own(kind+".svcproxy", "count")
 		case "handle", "comment", "policy", "gc-interval", "auto-merge":
 			r.skip()
 		default:

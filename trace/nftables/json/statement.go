@@ -42,6 +42,7 @@ func init() { //nolint:gochecknoinits // statements contain statements: a table 
 		"ct timeout":     object("ct timeout", byMap("ct timeout")),
 		"ct expectation": object("ct expectation", byMap("ct expectation")),
 		"secmark":        object("secmark", byMap("secmark")),
+		"tunnel":         object("tunnel", byMap("tunnel")),
 		"synproxy":       object("synproxy", byMap("synproxy")),
 		"flow":           (*cursor).flow,
 	}
@@ -266,7 +267,24 @@ func object(kind string, read func(c *cursor) syntax.Statement) func(c *cursor) 
 		if c.kind() == kindString {
 			return &syntax.ObjectRef{Kind: kind, Name: c.text()}
 		}
-		return read(c)
+		c.by = nil
+		s := read(c)
+		if by := c.by; by != nil {
+			c.by = nil
+			return &syntax.ObjectRef{Kind: kind, Map: by}
+		}
+		return s
+	}
+}
+
+// objectOf reads "map", a member of limit and the like: a map has the object for the packet.
+func (c *cursor) objectOf(name []byte) {
+	if string(name) != "map" {
+		c.unknown()
+		return
+	}
+	if m := c.lookup(); m.Key != nil {
+		c.by = &m
 	}
 }
 
@@ -290,21 +308,15 @@ func (c *cursor) counter() syntax.Statement {
 		c.skip()
 		return syntax.Plain("counter")
 	}
-	var m syntax.Map
 	c.members(func(name []byte) {
 		switch string(name) {
-		case "map":
-			m = c.lookup()
 		case "packets", "bytes":
 			c.skip()
 		default:
-			c.unknown()
+			c.objectOf(name)
 		}
 	})
-	if m.Key == nil {
-		return syntax.Plain("counter")
-	}
-	return &syntax.ObjectRef{Kind: "counter", Map: &m}
+	return syntax.Plain("counter")
 }
 
 // dup reads {"addr": …, "dev": …}.
@@ -353,7 +365,7 @@ func (c *cursor) limit() syntax.Statement {
 		case "inv":
 			l.Inverted = c.truth()
 		default:
-			c.unknown()
+			c.objectOf(name)
 		}
 	})
 	if !ok {
@@ -385,7 +397,7 @@ func (c *cursor) quota() syntax.Statement {
 		case "used", "used_unit":
 			c.skip()
 		default:
-			c.unknown()
+			c.objectOf(name)
 		}
 	})
 	if !ok {
@@ -404,7 +416,7 @@ func (c *cursor) ctCount() syntax.Statement {
 		case "inv":
 			n.Inverted = c.truth()
 		default:
-			c.unknown()
+			c.objectOf(name)
 		}
 	})
 	if !ok {

@@ -22,6 +22,9 @@ func JSONString(s string) string { return string(appendJSONString(nil, s)) }
 
 // appendJSONString writes a string as encoding/json does.
 func appendJSONString(b []byte, s string) []byte {
+	if isPlain(s) {
+		return append(append(append(b, '"'), s...), '"')
+	}
 	v, err := jsontext.AppendQuote(nil, s)
 	text := jsontext.Value(v)
 	if err == nil {
@@ -31,6 +34,16 @@ func appendJSONString(b []byte, s string) []byte {
 		text = v
 	}
 	return append(b, text...)
+}
+
+// isPlain tells whether nothing of a string has to be escaped.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 func appendKey(b []byte, name string) []byte { return append(appendJSONString(b, name), ':') }
@@ -98,7 +111,7 @@ func appendJSON(b []byte, e Expr) []byte {
 	case String:
 		return appendJSONString(b, string(e))
 	case Number:
-		return append(b, jsontext.Float(float64(e)).String()...)
+		return appendJSONNumber(b, float64(e))
 	case Addr:
 		return appendJSONString(b, e.String())
 	case Bool:
@@ -121,10 +134,7 @@ func appendJSON(b []byte, e Expr) []byte {
 	case *Header:
 		return appendMembers(b, e.Kind, member{"field", given(e.Field)}, member{"name", String(e.Name)})
 	case *Fib:
-		var flags List
-		for _, flag := range e.Flags {
-			flags = append(flags, String(flag))
-		}
+		flags, _ := words(e.Flags).(List)
 		return appendMembers(b, "fib", member{"flags", flags}, member{"result", String(e.Result)})
 	case *Socket:
 		return appendMembers(b, "socket", member{"key", String(e.Key)})
@@ -151,8 +161,13 @@ func appendJSON(b []byte, e Expr) []byte {
 		}
 		return appendArray(b, "set", list...)
 	case *Elem:
-		return appendMembers(b, "elem", member{"comment", given(e.Comment)},
+		b = appendMembers(b, "elem", member{"comment", given(e.Comment)},
 			member{"timeout", givenIf(e.Timed, e.Timeout)}, member{"val", e.Val})
+		for _, s := range e.Statements { // each is another member
+			text := appendJSONStatement(nil, s)
+			b = append(append(append(b[:len(b)-2], ','), text[1:len(text)-1]...), "}}"...)
+		}
+		return b
 	case *Verdict:
 		if e.Target == "" {
 			return append(b, JSONObject(e.Kind, "null")...)

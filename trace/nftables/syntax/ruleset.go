@@ -60,6 +60,16 @@ type Table struct {
 	rules map[string]*RuleList // by chain
 }
 
+// What is said of a table of which something is not known.
+const alienBegins, alienEnds = "it has ", ", which is not known"
+
+// Note notes what is not known of the table; "" is nothing.
+func (t *Table) Note(what string) {
+	if what != "" && t.Alien == "" {
+		t.Alien = alienBegins + what + alienEnds
+	}
+}
+
 // Flowtable is a flowtable; its Devices are nil where they were not said.
 type Flowtable struct {
 	Name    string
@@ -140,12 +150,15 @@ type Set struct {
 	Data *Type
 	// Statements are those of the elements that rules add. The others have them, too, each its own.
 	Statements []Statement
-	Timeout    int64 // of elements, in seconds; 0 for none
-	Timed      bool  // elements may have timeouts
-	Size       int   // how many elements it may have; 0 where that was not said
-	Count      int   // how many elements it has, where Elements do not tell; 0: they do
+	Timeout    int64    // of elements, in seconds; 0 for none
+	Flags      []string // constant, interval, timeout
+	Size       int      // how many elements it may have; 0 where that was not said
+	Count      int      // how many elements it has, where Elements do not tell; 0: they do
 	Elements   []Element
 }
+
+// Timed tells whether elements may have timeouts.
+func (s *Set) Timed() bool { return slices.Contains(s.Flags, "timeout") }
 
 // Type is the type of a set's keys or of a map's values: names of types, one for each field of a concatenation, or the
 // expression that has the type ("typeof").
@@ -158,4 +171,5 @@ type Type struct {
 type Rule struct {
 	Statements []Statement
 	Comment    string
+	Handle     uint64 // the kernel's number of it; 0 where that was not read
 }

@@ -98,6 +98,8 @@ type (
 		Kind, Name string
 		Map        *Map // that has the object for the packet; nil where Name names it
 	}
+	// Counter counts packets. It is for printing: of a listing it is read as Plain.
+	Counter struct{ Packets, Bytes uint64 }
 	// Plain is a statement that has no arguments, or none that matter: counter, notrack, last.
 	Plain string
 )
@@ -119,5 +121,6 @@ func (*CTCount) statement()   {}
 func (*Log) statement()       {}
 func (*Flow) statement()      {}
 func (*ObjectRef) statement() {}
+func (*Counter) statement()   {}
 func (Plain) statement()      {}
 func (*Opaque) statement()    {}

@@ -59,6 +59,8 @@ func appendStatement(b []byte, s Statement) []byte {
 		return append(append(append(append(b, "flow "...), s.Op...), ' '), s.Flowtable...)
 	case *ObjectRef:
 		return appendObject(b, s)
+	case *Counter:
+		return append(b, "counter"...)
 	case Plain:
 		return append(b, s...)
 	case *Opaque:

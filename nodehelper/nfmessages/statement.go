@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"bytes"
 	"fmt"
+	"math"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
@@ -31,10 +32,13 @@ var jumpVerdicts = map[int32]string{-3: "jump", -4: "goto"}
 
 // verdict reads a verdict (enum nft_verdict_attributes): its number, and what it is, nil for one that is not known.
 func (d *dump) verdict(data []byte) (v *syntax.Verdict, number int32, err error) {
-	const code, chain = 1, 2
+	const code, chain, chainID = 1, 2, 3
 	var a attrs
-	if err := parseAttrs(data, d.order, &a); err != nil {
+	if err := parseAttrs(data, d.Order, &a); err != nil {
 		return nil, 0, err
+	}
+	if _, more := a.beyond(upTo(chainID)); more {
+		return nil, math.MinInt32, nil
 	}
 	n := int32(uint32(a.num(code))) //nolint:gosec // it is an int in the kernel
 	target := bytes.TrimSuffix(a[chain], []byte{0})
@@ -83,11 +87,17 @@ func (m *machine) ends(data []byte) error {
 	return nil
 }
 
+func wireCounter(m *machine, a *attrs) error {
+	const size, packets = 1, 2
+	m.add(&syntax.Counter{Packets: a.num(packets), Bytes: a.num(size)})
+	return nil
+}
+
 // lookUp asks whether a value is in a set, or what a map has for it (nft_lookup.c).
 func lookUp(m *machine, a *attrs) error {
 	const sreg, dreg, flags = 2, 3, 5
 	s := m.sets[a.text(lookupSet)]
-	if s == nil || len(s.lengths) == 0 {
+	if s == nil || len(s.lengths) == 0 || a.num(flags) > 1 {
 		m.unknown("lookup in the set " + a.text(lookupSet))
 		return nil
 	}
@@ -98,15 +108,28 @@ func lookUp(m *machine, a *attrs) error {
 	into, hasRegister := a.number(dreg)
 	switch {
 	case !hasRegister && a.num(flags)&1 != 0:
-		m.match("!=", by.Key, by.Data)
+		m.match("!=", by.Key, keysOf(by.Data))
 	case !hasRegister:
-		m.match("==", by.Key, by.Data)
+		m.match("==", by.Key, keysOf(by.Data))
 	case into == 0:
 		m.add((*syntax.VMap)(by))
 	default:
 		m.regs.set(into, &loaded{expr: by, types: s.data}, s.dataLength)
 	}
 	return nil
+}
+
+// keysOf are the elements of a set that stands in a rule, without what they are mapped to.
+func keysOf(data syntax.Expr) syntax.Expr {
+	elements, ok := data.(syntax.AnonymousSet)
+	if !ok {
+		return data
+	}
+	out := make(syntax.AnonymousSet, len(elements))
+	for i := range elements {
+		out[i].Key = elements[i].Key
+	}
+	return out
 }
 
 // lookUpIn is the key that a register holds, and the set that it is looked up in: its name, or its elements where it
@@ -442,7 +465,7 @@ func (d *dump) statements(family string, one, several []byte) ([]syntax.Statemen
 			return nil, err
 		}
 	}
-	for _, e := range eachAttr(several, d.order) {
+	for _, e := range eachAttr(several, d.Order) {
 		if e == nil {
 			return nil, errAttrs
 		}

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
@@ -35,8 +36,8 @@ type machine struct {
 // reads is what the machine does for an expression of the kernel.
 type reads func(m *machine, a *attrs) error
 
-// rule reads a rule: its attribute with the list of expressions, and that with the user's data.
-func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []byte) (rule syntax.Rule, err error) {
+// rule reads a rule: the list of expressions, and the user's data.
+func (d *dump) rule(family string, sets map[string]*dumpSet, a *attrs) (rule syntax.Rule, err error) {
 	m := &d.machine
 	*m = machine{dump: d, family: family, sets: sets, out: m.out[:0]}
 	switch family {
@@ -45,9 +46,15 @@ func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []by
 	case "bridge":
 		m.link = "ether"
 	}
-	for _, e := range eachAttr(list, d.order) {
+	if n, more := a.beyond(upTo(ruleChainID)); more {
+		m.unknown("a rule " + attributeName(n, more))
+	}
+	for kind, e := range eachAttr(a[ruleExprs], d.Order) {
 		if e == nil {
 			return rule, errAttrs
+		}
+		if kind != listElement {
+			m.unknown("an expression that is none of a list")
 		}
 		if err := m.expression(e); err != nil {
 			return rule, err
@@ -55,26 +62,31 @@ func (d *dump) rule(family string, sets map[string]*dumpSet, list, userdata []by
 	}
 	m.drop()
 	rule.Statements = m.out
-	rule.Comment, err = comment(userdata)
+	rule.Handle = a.num(ruleHandle)
+	rule.Comment, err = comment(a[ruleUserData])
 	return rule, err
 }
 
 // expression reads one expression: its name, and what belongs to it.
 func (m *machine) expression(data []byte) error {
 	m.outer, m.inner = attrs{}, attrs{}
-	if err := parseAttrs(data, m.order, &m.outer); err != nil {
+	if err := parseAttrs(data, m.Order, &m.outer); err != nil {
 		return err
 	}
 	name := bytes.TrimSuffix(m.outer[exprName], []byte{0})
-	do := wireExpressions[string(name)]
-	if do == nil {
-		m.unknown(string(name))
+	e, ok := wireExpressions[string(name)]
+	if n, more := m.outer.beyond(upTo(exprData)); !ok || more {
+		m.unknown(strings.TrimSpace(string(name) + " " + attributeName(n, more)))
 		return nil
 	}
-	if err := parseAttrs(m.outer[exprData], m.order, &m.inner); err != nil {
+	if err := parseAttrs(m.outer[exprData], m.Order, &m.inner); err != nil {
 		return fmt.Errorf("expression %s: %w", name, err)
 	}
-	if err := do(m, &m.inner); err != nil {
+	if n, more := m.inner.beyond(e.known); more {
+		m.unknown(string(name) + " " + attributeName(n, more))
+		return nil
+	}
+	if err := e.read(m, &m.inner); err != nil {
 		return fmt.Errorf("expression %s: %w", name, err)
 	}
 	return nil
@@ -88,7 +100,20 @@ func (m *machine) unknown(name string) {
 
 // addUnknown adds a statement that is not known.
 func (m *machine) addUnknown(what string) {
-	m.add(&syntax.Opaque{Name: "unknown", Text: "unknown set " + strconv.Quote(what)})
+	m.add(&syntax.Opaque{
+		Name: "unknown", Text: syntax.JSONObject("unknown", syntax.JSONObject("statement", syntax.JSONString(what))),
+	})
+}
+
+// attributeName is what an attribute that is not known is called.
+func attributeName(n int, is bool) string {
+	switch {
+	case !is:
+		return ""
+	case n == 0:
+		return "with an attribute that is not known"
+	}
+	return "with the attribute " + strconv.Itoa(n)
 }
 
 // The attributes of an expression (enum nft_expr_attributes).
@@ -219,5 +244,5 @@ func (d *dump) hostNumber(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
 	}
-	return d.order.Uint32(b)
+	return d.Order.Uint32(b)
 }

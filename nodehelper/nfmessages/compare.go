@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"slices"
@@ -155,7 +155,10 @@ func compareRange(m *machine, a *attrs) error {
 // value reads a value (enum nft_data_attributes); nil where it is none.
 func (m *machine) value(data []byte) []byte {
 	var a attrs
-	if parseAttrs(data, m.order, &a) != nil {
+	if parseAttrs(data, m.Order, &a) != nil {
+		return nil
+	}
+	if _, more := a.beyond(upTo(dataVerdictAttr)); more {
 		return nil
 	}
 	return a[dataValue]

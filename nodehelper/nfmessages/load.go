@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"bytes"
@@ -11,25 +11,59 @@ import (
 
 // wireExpressions are the expressions of the kernel that are known, by name (net/netfilter/nft_*.c). One that is not
 // among them makes a statement that is not understood.
-var wireExpressions map[string]reads
+var wireExpressions map[string]expression
+
+// expression is how an expression is read, and the attributes that it may have (enum nft_…_attributes): those that are
+// read, and those that change nothing about which packets the rule is for, and where it sends them.
+type expression struct {
+	read  reads
+	known known
+}
 
 func init() { //nolint:gochecknoinits // a statement may hold others: a table of functions that use the table
-	wireExpressions = map[string]reads{
-		"payload": loadPayload, "exthdr": loadHeader, "meta": loadMeta, "ct": loadCT, "rt": loadRoute, "socket": loadSocket,
-		"fib":    loadFib,
-		"numgen": loadNumgen, "hash": loadHash, "osf": loadOther("osf", 1), "xfrm": loadOther("ipsec", 1),
-		"tunnel":    loadOther("tunnel", 2),
-		"immediate": loadConstant, "bitwise": bitwise, "byteorder": byteOrder, "lookup": lookUp,
+	wireExpressions = map[string]expression{
+		"payload": {loadPayload, upTo(8)}, // how checksums are updated: 6 to 8
+		"exthdr":  {loadHeader, upTo(7)},
+		"meta":    {loadMeta, upTo(3)},
+		"ct":      {loadCT, upTo(4)},
+		"rt":      {loadRoute, upTo(2)},
+		"socket":  {loadSocket, upTo(3)},
+		"fib":     {loadFib, upTo(3)},
+		"numgen":  {loadNumgen, upTo(4)},
+		"hash":    {loadHash, upTo(7)},
+		"osf":     {loadOther("osf", 1), upTo(3)},
+		"xfrm":    {loadOther("ipsec", 1), upTo(4)},
+		"tunnel":  {loadOther("tunnel", 2), upTo(3)},
 
-		"cmp": compare, "range": compareRange,
+		"immediate": {loadConstant, upTo(2)},
+		"bitwise":   {bitwise, upTo(8)},
+		"byteorder": {byteOrder, upTo(5)},
+		"lookup":    {lookUp, upTo(5)},
+		"cmp":       {compare, upTo(3)},
+		"range":     {compareRange, upTo(4)},
 
-		"nat": wireNAT, "masq": wireMasquerade, "redir": wireRedirect, "tproxy": wireTProxy, "synproxy": simple("synproxy"),
-		"reject": wireReject, "log": wireLog, "counter": simple("counter"), "last": simple("last"), "limit": wireLimit,
-		"quota":     wireQuota,
-		"connlimit": wireConnlimit, "notrack": simple("notrack"), "queue": wireQueue, "dup": wireDup,
-		"fwd":          wireFwd,
-		"flow_offload": wireFlow, "objref": wireObject, "dynset": wireDynset,
-		"match": wireXT("match"), "target": wireXT("target"),
+		"nat":      {wireNAT, upTo(7)},
+		"masq":     {wireMasquerade, upTo(3)},
+		"redir":    {wireRedirect, upTo(3)},
+		"tproxy":   {wireTProxy, upTo(3)},
+		"synproxy": {simple("synproxy"), upTo(3)},
+		"reject":   {wireReject, upTo(2)},
+		"log":      {wireLog, upTo(6)},
+		"counter":  {wireCounter, upTo(3)},
+		"last":     {simple("last"), upTo(3)},
+		"limit":    {wireLimit, upTo(6)},
+		"quota":    {wireQuota, upTo(4)},
+
+		"connlimit":    {wireConnlimit, upTo(2)},
+		"notrack":      {simple("notrack"), 0},
+		"queue":        {wireQueue, upTo(4)},
+		"dup":          {wireDup, upTo(2)},
+		"fwd":          {wireFwd, upTo(3)},
+		"flow_offload": {wireFlow, upTo(1)},
+		"objref":       {wireObject, upTo(5)},
+		"dynset":       {wireDynset, upTo(10)},
+		"match":        {wireXT("match"), upTo(3)},
+		"target":       {wireXT("target"), upTo(3)},
 	}
 }
 
@@ -314,13 +348,14 @@ func loadHeader(m *machine, a *attrs) error {
 func loadConstant(m *machine, a *attrs) error {
 	const dreg, data = 1, 2
 	var d attrs
-	if err := parseAttrs(a[data], m.order, &d); err != nil {
+	if err := parseAttrs(a[data], m.Order, &d); err != nil {
 		return err
 	}
-	if d[dataVerdictAttr] != nil {
+	_, more := d.beyond(upTo(dataVerdictAttr))
+	if d[dataVerdictAttr] != nil && !more {
 		return m.ends(d[dataVerdictAttr])
 	}
-	if d[dataValue] == nil {
+	if d[dataValue] == nil || more {
 		m.unknown("immediate")
 		return nil
 	}

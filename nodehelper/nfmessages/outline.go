@@ -1,72 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
-	"fmt"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
-
-// Header is the first line of a dump, a JSON object. Behind it are the messages that the kernel has answered with to
-// requests for all tables, chains and sets, and for the rules and the elements of each table that [Outline] does not
-// leave out.
-type Header struct {
-	Version int `json:"version"`
-	// Order is the byte order of the machine, "little" or "big": of the headers of messages and attributes, and of some
-	// values in registers.
-	Order string `json:"order"`
-	// Generation is the kernel's number of the state that was read (NFTA_GEN_ID).
-	Generation uint32 `json:"generation"`
-	// Interfaces are the names of interfaces by number, for rules that have the number.
-	Interfaces map[int]string `json:"interfaces,omitempty"`
-	// Left are the tables of which neither rules nor elements were requested: iptables-save shows them.
-	Left []syntax.TableName `json:"left,omitempty"`
-}
-
-// dumpVersion is that of the dumps that this package reads.
-const dumpVersion = 1
-
-// Encode returns the header as the line that a dump begins with. Its version is set.
-func (h Header) Encode() ([]byte, error) {
-	h.Version = dumpVersion
-	line, err := json.Marshal(h)
-	return append(line, '\n'), err
-}
-
-func (h *Header) byteOrder() (binary.ByteOrder, error) {
-	switch h.Order {
-	case "little":
-		return binary.LittleEndian, nil
-	case "big":
-		return binary.BigEndian, nil
-	}
-	return nil, fmt.Errorf("the byte order %q is not known", h.Order)
-}
-
-// cutHeader reads the first line.
-func cutHeader(data []byte) (h *Header, order binary.ByteOrder, rest []byte, err error) {
-	line, rest, ok := bytes.Cut(data, []byte{'\n'})
-	if len(data) == 0 {
-		return nil, nil, nil, errors.New("it is empty")
-	}
-	h = &Header{}
-	if !ok {
-		return nil, nil, nil, errors.New("its first line, the header, has no end")
-	}
-	if err := json.Unmarshal(line, h); err != nil {
-		return nil, nil, nil, fmt.Errorf("its header is not JSON: %w", err)
-	}
-	if h.Version != dumpVersion {
-		return nil, nil, nil, fmt.Errorf("it has the version %d, where %d was expected", h.Version, dumpVersion)
-	}
-	order, err = h.byteOrder()
-	return h, order, rest, err
-}
 
 // OutlineTable is a table whose rules and elements a dump has to have.
 type OutlineTable struct {
@@ -134,7 +74,7 @@ func Outline(
 		}
 		switch m.kind {
 		case msgNewTable:
-			name, _, err := readTable(family, m.attrs, order)
+			name, _, _, err := readTable(family, m.attrs, order)
 			if err != nil {
 				return err
 			}
@@ -145,7 +85,7 @@ func Outline(
 			}
 			all = append(all, OutlineTable{TableName: name, Number: m.family, Handle: a.num(tableHandle)})
 		case msgNewChain:
-			table, c, err := readChain(family, m.attrs, order)
+			table, c, _, err := readChain(family, m.attrs, order)
 			if err != nil {
 				return err
 			}

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -157,7 +156,7 @@ func (t *wireType) inOrder(d *dump, v []byte, swapped bool) []byte {
 	if t.size > 0 && len(v) > t.size {
 		v = v[:t.size] // registers are filled up to 4 bytes
 	}
-	if t.host == swapped || d.order != binary.LittleEndian || len(v) < 2 {
+	if t.host == swapped || !d.little || len(v) < 2 {
 		return v
 	}
 	out := slices.Clone(v)
@@ -290,7 +289,7 @@ func writeIfname(_ *dump, v []byte) syntax.Expr {
 
 func writeIfindex(d *dump, v []byte) syntax.Expr {
 	n := bigNumber(v)
-	if name, ok := d.header.Interfaces[int(n)]; ok { //nolint:gosec // 32 bits
+	if name, ok := d.Interfaces[int(n)]; ok { //nolint:gosec // 32 bits
 		return syntax.String(name)
 	}
 	return syntax.String(strconv.FormatUint(n, 10))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"encoding/binary"
@@ -17,12 +17,14 @@ const (
 	tableName   = 1
 	tableFlags  = 2
 	tableHandle = 4
+	tableOwner  = 7
 
 	chainTable  = 1
 	chainName   = 3
 	chainHook   = 4
 	chainPolicy = 5
 	chainType   = 7
+	chainUser   = 12
 
 	hookNumber   = 1
 	hookPriority = 2
@@ -34,8 +36,12 @@ const (
 
 	ruleTable    = 1
 	ruleChain    = 2
+	ruleHandle   = 3
 	ruleExprs    = 4
 	ruleUserData = 7
+	ruleChainID  = 11
+
+	listElement = 1 // NFTA_LIST_ELEM
 
 	listTable    = 1
 	listSet      = 2
@@ -48,8 +54,9 @@ const mostElements = 1_000_000
 
 // dump is a dump that is being read.
 type dump struct {
-	header *Header
-	order  binary.ByteOrder
+	*Node
+
+	little bool // whether Order is little-endian, which binary.NativeEndian may be, too
 	sets   map[syntax.TableName]map[string]*dumpSet
 	// here is the set that the last elements were of, filled are all that have elements.
 	here     *dumpSet
@@ -61,24 +68,31 @@ type dump struct {
 	jumps map[int32]map[string]*syntax.Verdict
 }
 
-// Read reads the kernel's responses to a collector's requests (see [Header]). The rules are parsed only on demand, from
-// data, which must not change until then.
-func Read(data []byte) (*syntax.Ruleset, error) {
-	h, order, rest, err := cutHeader(data)
-	if err != nil {
-		return nil, err
-	}
-	d := newDump(h, order)
+// Node is what of a node's answers is not in them.
+type Node struct {
+	// Order is the byte order of the machine: of the headers of messages and attributes, and of some values in registers.
+	Order binary.ByteOrder
+	// Interfaces are the names of interfaces by number, for rules that have the number.
+	Interfaces map[int]string
+	// Left are the tables of which neither rules nor elements were requested: iptables-save shows them.
+	Left []syntax.TableName
+}
+
+// Read reads the kernel's answers to requests for all tables, chains and sets, and for the rules and the elements of
+// each table that [Outline] does not leave out. The rules are read only on demand, from answers, which must not change
+// until then.
+func Read(answers []byte, n *Node) (*syntax.Ruleset, error) {
+	d := newDump(n)
 	rs := &syntax.Ruleset{Complete: true, NewRuleReader: func() syntax.RuleReader {
-		own := newDump(h, order)
+		own := newDump(n)
 		own.sets = d.sets // which do not change any more
 		return own.fullRule
 	}}
-	if err := d.read(rest, rs); err != nil {
+	if err := d.read(answers, rs); err != nil {
 		return nil, err
 	}
 	for _, t := range rs.Tables {
-		t.RulesNotRead = slices.Contains(h.Left, t.TableName)
+		t.RulesNotRead = slices.Contains(n.Left, t.TableName)
 	}
 	return rs, nil
 }
@@ -86,16 +100,16 @@ func Read(data []byte) (*syntax.Ruleset, error) {
 // fullRule reads a rule of which the message was found.
 func (d *dump) fullRule(t *syntax.Table, s syntax.Source) (syntax.Rule, error) {
 	var a attrs
-	if err := parseAttrs(s, d.order, &a); err != nil {
+	if err := parseAttrs(s, d.Order, &a); err != nil {
 		return syntax.Rule{}, err
 	}
-	return d.rule(t.Family, d.sets[t.TableName], a[ruleExprs], a[ruleUserData])
+	return d.rule(t.Family, d.sets[t.TableName], &a)
 }
 
-func newDump(h *Header, order binary.ByteOrder) *dump {
+func newDump(n *Node) *dump {
 	return &dump{
-		header: h, order: order, sets: map[syntax.TableName]map[string]*dumpSet{},
-		jumps: map[int32]map[string]*syntax.Verdict{},
+		Node: n, little: n.Order.Uint16([]byte{1, 0}) == 1,
+		sets: map[syntax.TableName]map[string]*dumpSet{}, jumps: map[int32]map[string]*syntax.Verdict{},
 	}
 }
 
@@ -106,33 +120,35 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 		chain string
 		rules *syntax.RuleList
 	}
-	err := messages(data, d.order, func(m message) error {
+	err := messages(data, d.Order, func(m message) error {
 		family := familyNumbers[m.family]
 		if !syntax.IsRead(family) {
 			return nil
 		}
 		switch m.kind {
 		case msgNewTable:
-			name, flags, err := readTable(family, m.attrs, d.order)
+			name, flags, alien, err := readTable(family, m.attrs, d.Order)
 			if err != nil {
 				return err
 			}
 			t := rs.Table(name)
 			t.Declared, t.Flags = true, flags
+			t.Note(alien)
 		case msgNewChain:
-			table, c, err := readChain(family, m.attrs, d.order)
+			table, c, alien, err := readChain(family, m.attrs, d.Order)
 			if err != nil {
 				return err
 			}
 			t := rs.Table(table)
 			t.Chains = append(t.Chains, c)
+			t.Note(alien)
 		case msgNewSet:
 			return d.newSet(family, m.attrs, rs)
 		case msgNewElement:
 			return d.newElements(family, m.attrs)
 		case msgNewRule:
 			var a attrs
-			if err := parseAttrs(m.attrs, d.order, &a); err != nil {
+			if err := parseAttrs(m.attrs, d.Order, &a); err != nil {
 				return err
 			}
 			if t := here.table; t == nil || t.Family != family ||
@@ -148,8 +164,8 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 	if err != nil {
 		return err
 	}
-	return parallel.Each(d.filled, func() func(*dumpSet) error {
-		own := newDump(d.header, d.order)
+	err = parallel.Each(d.filled, func() func(*dumpSet) error {
+		own := newDump(d.Node)
 		return func(s *dumpSet) error {
 			if err := own.fill(s); err != nil {
 				return fmt.Errorf("the set %s %s %s: %w", s.table.Family, s.table.Name, s.name, err)
@@ -157,6 +173,10 @@ func (d *dump) read(data []byte, rs *syntax.Ruleset) error {
 			return nil
 		}
 	})
+	for _, s := range d.filled {
+		rs.Table(s.table).Note(s.alien)
+	}
+	return err
 }
 
 // fill reads the elements of a set. Those of one without a name are made into expressions where the rule is.
@@ -194,18 +214,19 @@ func (d *dump) newSet(family string, data []byte, rs *syntax.Ruleset) error {
 		d.sets[s.table] = map[string]*dumpSet{}
 	}
 	d.sets[s.table][s.name] = s
+	t := rs.Table(s.table)
+	t.Note(s.alien)
 	if s.flags&setAnonymous != 0 {
 		return nil
 	}
 	s.declared = o
-	t := rs.Table(s.table)
 	t.Sets = append(t.Sets, o)
 	return nil
 }
 
 func (d *dump) newElements(family string, data []byte) error {
 	var a attrs
-	if err := parseAttrs(data, d.order, &a); err != nil {
+	if err := parseAttrs(data, d.Order, &a); err != nil {
 		return err
 	}
 	// The messages of a set come together.
@@ -219,7 +240,7 @@ func (d *dump) newElements(family string, data []byte) error {
 	if s.lists == nil {
 		d.filled = append(d.filled, s)
 	}
-	for range eachAttr(a[listElements], d.order) {
+	for range eachAttr(a[listElements], d.Order) {
 		s.count++
 		d.elements++
 		if d.elements > mostElements {
@@ -230,17 +251,27 @@ func (d *dump) newElements(family string, data []byte) error {
 	return nil
 }
 
-func readTable(family string, data []byte, order binary.ByteOrder) (name syntax.TableName, flags []string, err error) {
+// readTable reads a table; alien is what of it is not known.
+func readTable(
+	family string, data []byte, order binary.ByteOrder,
+) (name syntax.TableName, flags []string, alien string, err error) {
 	var a attrs
 	if err := parseAttrs(data, order, &a); err != nil {
-		return name, nil, err
+		return name, nil, "", err
 	}
-	for i, flag := range []string{"dormant", "owner", "persist"} {
+	known := []string{"dormant", "owner", "persist"}
+	for i, flag := range known {
 		if a.num(tableFlags)>>i&1 == 1 {
 			flags = append(flags, flag)
 		}
 	}
-	return syntax.TableName{Family: family, Name: a.text(tableName)}, flags, nil
+	if a.num(tableFlags)>>len(known) != 0 {
+		alien = fmt.Sprintf("a table with the flags %#x", a.num(tableFlags))
+	}
+	if n, more := a.beyond(upTo(tableOwner)); more {
+		alien = "a table " + attributeName(n, more)
+	}
+	return syntax.TableName{Family: family, Name: a.text(tableName)}, flags, alien, nil
 }
 
 // The names of hooks by number: those of IP and of bridges (include/uapi/linux/netfilter.h, netfilter_bridge.h), with
@@ -295,30 +326,37 @@ func literal(name string) string {
 	return name
 }
 
+// readChain reads a chain; alien is what of it is not known.
 func readChain(
 	family string, data []byte, order binary.ByteOrder,
-) (table syntax.TableName, c *syntax.Chain, err error) {
+) (table syntax.TableName, c *syntax.Chain, alien string, err error) {
 	var a, hook attrs
 	if err := parseAttrs(data, order, &a); err != nil {
-		return table, nil, err
+		return table, nil, "", err
+	}
+	if n, more := a.beyond(upTo(chainUser)); more {
+		alien = "a chain " + attributeName(n, more)
 	}
 	table = syntax.TableName{Family: family, Name: a.text(chainTable)}
 	c = &syntax.Chain{Name: a.text(chainName)}
 	if a[chainHook] == nil {
-		return table, c, nil
+		return table, c, alien, nil
 	}
 	if err := parseAttrs(a[chainHook], order, &hook); err != nil {
-		return table, nil, err
+		return table, nil, "", err
+	}
+	if n, more := hook.beyond(upTo(hookDevices)); more {
+		alien = "a chain's hook " + attributeName(n, more)
 	}
 	n, hasNumber := hook.number(hookNumber)
 	priority, hasPriority := hook.number(hookPriority)
 	name, known := hookOf(family, n)
 	if !hasNumber || !known || !hasPriority {
-		return table, nil, fmt.Errorf("the hook of the chain %s is not known", c.Name)
+		return table, nil, "", fmt.Errorf("the hook of the chain %s is not known", c.Name)
 	}
 	if ofDevice := name == "ingress" || name == "egress"; ofDevice {
 		if c.Devices, err = devicesOf(&hook, order); err != nil {
-			return table, nil, err
+			return table, nil, "", err
 		}
 	}
 	p := int(int32(uint32(priority))) //nolint:gosec // it is signed in the kernel
@@ -329,5 +367,5 @@ func readChain(
 			c.Policy = fmt.Sprint(policy)
 		}
 	}
-	return table, c, nil
+	return table, c, alien, nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"encoding/binary"
@@ -35,7 +35,6 @@ type message struct {
 	kind   uint16 // msgNew…
 	family uint8
 	attrs  []byte
-	whole  []byte // with its header, and what fills it up to the next one
 }
 
 // messages walks the messages that the kernel has answered with, one after the other as they came. Those of other
@@ -57,7 +56,6 @@ func messages(data []byte, order binary.ByteOrder, visit func(m message) error) 
 			}
 			m := message{
 				kind: kind & 0xff, family: rest[messageHeader], attrs: rest[messageHeader+genericHeader : size],
-				whole: rest[:min(align(size), len(rest))],
 			}
 			if err := visit(m); err != nil {
 				return fmt.Errorf("the message at byte %d of the dump: %w", at, err)
@@ -74,8 +72,26 @@ func align(n int) int { return (n + 3) &^ 3 }
 const maxAttr = 24
 
 // attrs are attributes by number, each without its header; nil is one that is not there. Numbers in them are in network
-// byte order, of one that is there twice the last one counts, as in the kernel's nla_parse.
+// byte order, of one that is there twice the last one counts, as in the kernel's nla_parse. One with a number beyond
+// all that are known is number 0.
 type attrs [maxAttr][]byte
+
+// known is a set of attributes by number.
+type known uint32
+
+// upTo are the attributes from 1 to n.
+func upTo(n int) known { return 1<<(n+1) - 2 }
+
+// beyond returns the number of an attribute that is not among those that are known; false where there is none. What is
+// not known may be a condition: nothing that has one is understood.
+func (a *attrs) beyond(k known) (int, bool) {
+	for n, value := range a {
+		if value != nil && k>>n&1 == 0 {
+			return n, true
+		}
+	}
+	return 0, false
+}
 
 var errAttrs = errors.New("its attributes are damaged")
 
@@ -85,9 +101,10 @@ func parseAttrs(data []byte, order binary.ByteOrder, a *attrs) error {
 		if value == nil {
 			return errAttrs
 		}
-		if kind < maxAttr {
-			a[kind] = value
+		if kind >= maxAttr {
+			kind = 0
 		}
+		a[kind] = value
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"encoding/binary"
@@ -12,12 +12,8 @@ import (
 )
 
 func TestOutline(t *testing.T) {
-	_, _, answers, err := cutHeader(readFile(t, "extra.nl"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	managed := func(family, table string) bool { return family != "inet" && table == "nat" }
-	ask, left, err := Outline(answers, binary.LittleEndian, managed)
+	ask, left, err := Outline(readFile(t, "extra.nl"), binary.LittleEndian, managed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -29,6 +28,7 @@ const (
 	setHandle   = 16
 	setExpr     = 17
 	setExprs    = 18
+	setCount    = 20
 
 	descSize = 1 // in setDesc
 
@@ -69,6 +69,7 @@ type dumpSet struct {
 	count                int      // how many they are
 	elements             []dumpElement
 	declared             *syntax.Set // nil: it has no name of its own
+	alien                string      // what of it, or of its elements, is not known
 }
 
 // dumpElement is an element: the attributes that count.
@@ -83,7 +84,7 @@ type dumpElement struct {
 // readSet reads a set without its elements.
 func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error) {
 	var a attrs
-	if err := parseAttrs(data, d.order, &a); err != nil {
+	if err := parseAttrs(data, d.Order, &a); err != nil {
 		return nil, nil, err
 	}
 	s := &dumpSet{
@@ -91,10 +92,13 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error
 		flags: a.num(setFlags), object: a.num(setObjType), dataLength: a.size(setDataLen),
 	}
 	o := &syntax.Set{
-		Name: s.name, Timeout: int64(a.num(setTimeout) / 1000), Timed: s.flags&setTimed != 0, //nolint:gosec // ms
+		Name: s.name, Timeout: int64(a.num(setTimeout) / 1000), Flags: setFlagsOf(s.flags), //nolint:gosec // ms
+	}
+	if n, more := a.beyond(upTo(setCount)); more {
+		s.alien = "a set " + attributeName(n, more)
 	}
 	var desc attrs
-	if parseAttrs(a[setDesc], d.order, &desc) == nil {
+	if parseAttrs(a[setDesc], d.Order, &desc) == nil {
 		o.Size = int(min(desc.num(descSize), math.MaxInt32))
 	}
 	if s.name == "" || s.table.Name == "" {
@@ -132,6 +136,19 @@ func (d *dump) readSet(family string, data []byte) (*dumpSet, *syntax.Set, error
 	return s, o, nil
 }
 
+// setFlagsOf are the flags that nft prints.
+func setFlagsOf(flags uint64) (out []string) {
+	for _, f := range [...]struct {
+		bit  uint64
+		name string
+	}{{setConstant, "constant"}, {setInterval, "interval"}, {setTimed, "timeout"}} {
+		if flags&f.bit != 0 {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
 // The parts of a set's user data (enum nftnl_udata_set_types of libnftnl).
 const (
 	userKeyOrder     = 0
@@ -143,13 +160,13 @@ const (
 func (s *dumpSet) fieldLengths(d *dump, desc []byte) []int {
 	const concat, element, length = 2, 1, 1
 	var a attrs
-	if parseAttrs(desc, d.order, &a) != nil {
+	if parseAttrs(desc, d.Order, &a) != nil {
 		return nil
 	}
 	var out []int
-	for kind, e := range eachAttr(a[concat], d.order) {
+	for kind, e := range eachAttr(a[concat], d.Order) {
 		var f attrs
-		if kind != element || e == nil || parseAttrs(e, d.order, &f) != nil {
+		if kind != element || e == nil || parseAttrs(e, d.Order, &f) != nil {
 			return nil
 		}
 		out = append(out, f.size(length))
@@ -209,13 +226,19 @@ func typeNames(list []*wireType) *syntax.Type {
 
 // readElements reads elements of a set from one message.
 func (d *dump) readElements(s *dumpSet, list []byte) error {
-	for _, e := range eachAttr(list, d.order) {
+	for _, e := range eachAttr(list, d.Order) {
 		var a attrs
 		if e == nil {
 			return errAttrs
 		}
-		if err := parseAttrs(e, d.order, &a); err != nil {
+		if err := parseAttrs(e, d.Order, &a); err != nil {
 			return err
+		}
+		if n, more := a.beyond(upTo(elementExprs)); more {
+			s.alien = "an element of a set " + attributeName(n, more)
+		}
+		if a.num(elementFlags)&^(elementEnd|elementCatchall) != 0 {
+			s.alien = fmt.Sprintf("an element of a set with the flags %#x", a.num(elementFlags))
 		}
 		out := dumpElement{
 			flags: a.num(elementFlags), timeout: a.num(elementTimeout), data: a[elementData], user: a[elementUser],
@@ -229,13 +252,14 @@ func (d *dump) readElements(s *dumpSet, list []byte) error {
 			from int
 			to   *[]byte
 		}{{elementKey, &out.key}, {elementKeyEnd, &out.end}} {
-			for kind, v := range eachAttr(a[part.from], d.order) {
+			for kind, v := range eachAttr(a[part.from], d.Order) {
 				if v == nil {
 					return errAttrs
 				}
-				if kind == dataValue {
-					*part.to = v
+				if kind != dataValue {
+					s.alien = "an element of a set with a key that is no value"
 				}
+				*part.to = v
 			}
 		}
 		if out.key == nil && out.flags&elementCatchall == 0 {
@@ -290,7 +314,7 @@ func (s *dumpSet) list(d *dump, types []*wireType) ([]syntax.Element, error) {
 
 // sort puts keys into the order of their values, as nft takes them: numbers and names as numbers of the machine.
 func (s *dumpSet) sort(d *dump, elements []*dumpElement, types []*wireType) {
-	if len(types) > 1 || !types[0].host && types[0] != wireIfname || d.order != binary.LittleEndian {
+	if len(types) > 1 || !types[0].host && types[0] != wireIfname || !d.little {
 		slices.SortFunc(elements, func(a, b *dumpElement) int { return bytes.Compare(a.key, b.key) })
 		return
 	}
@@ -432,7 +456,7 @@ func (s *dumpSet) value(d *dump, e *dumpElement) (syntax.Expr, error) {
 		return syntax.String(e.object), nil
 	}
 	var a attrs
-	if err := parseAttrs(e.data, d.order, &a); err != nil {
+	if err := parseAttrs(e.data, d.Order, &a); err != nil {
 		return nil, err
 	}
 	if a[dataVerdictAttr] != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netlink
+package nfmessages
 
 import (
 	"bytes"
@@ -11,12 +11,14 @@ import (
 	"testing"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables"
+	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/json"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nftables/syntax"
 )
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile("../testdata/" + name)
+	data, err := os.ReadFile("testdata/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +27,6 @@ func readFile(t testing.TB, name string) []byte {
 
 func TestErrors(t *testing.T) {
 	good := readFile(t, "extra.nl")
-	line := bytes.IndexByte(good, '\n') + 1
 	damaged := func(at int, b byte) []byte {
 		out := slices.Clone(good)
 		out[at] = b
@@ -35,17 +36,12 @@ func TestErrors(t *testing.T) {
 		data []byte
 		want string
 	}{
-		"empty":         {nil, "it is empty"},
-		"no line":       {[]byte(`{"version":1}`), "has no end"},
-		"not JSON":      {[]byte("table ip nat\n"), "not JSON"},
-		"version":       {[]byte("{\"version\":9}\n"), "version 9"},
-		"order":         {[]byte("{\"version\":1,\"order\":\"middle\"}\n"), `"middle"`},
 		"cut off":       {good[:len(good)-3], "are left"},
 		"half a header": {append(slices.Clone(good), 1, 2, 3, 4), "cut off"},
-		"short message": {damaged(line, 5), "the message at byte 0"},
-		"attribute":     {damaged(line+messageHeader+genericHeader, 2), "damaged"},
+		"short message": {damaged(0, 5), "the message at byte 0"},
+		"attribute":     {damaged(messageHeader+genericHeader, 2), "damaged"},
 	} {
-		rs, err := Read(c.data)
+		rs, err := Read(c.data, machineOf(""))
 		if err == nil || rs != nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
@@ -54,27 +50,15 @@ func TestErrors(t *testing.T) {
 
 // What is no element is counted as one before it is read, and takes no memory beyond the limit.
 func TestMoreElementsThanAreRead(t *testing.T) {
-	attr := func(kind uint16, value []byte) []byte {
-		out := binary.LittleEndian.AppendUint16(nil, uint16(attrHeader+len(value)))
-		out = append(binary.LittleEndian.AppendUint16(out, kind), value...)
-		return append(out, make([]byte, align(len(out))-len(out))...)
-	}
-	data := []byte("{\"version\":1,\"order\":\"little\"}\n")
-	message := func(kind uint16, attributes ...[]byte) {
-		body := append([]byte{2, 0, 0, 0}, slices.Concat(attributes...)...)
-		data = binary.LittleEndian.AppendUint32(data, uint32(messageHeader+len(body)))
-		data = append(binary.LittleEndian.AppendUint16(data, subsystem<<8|kind), make([]byte, 10)...)
-		data = append(data, body...)
-	}
-	message(msgNewTable, attr(tableName, []byte("t\x00")))
-	message(msgNewSet, attr(setTable, []byte("t\x00")), attr(setName, []byte("s\x00")),
-		attr(setKeyLen, []byte{0, 0, 0, 4}))
+	data := slices.Concat(nfMessage(msgNewTable, attr(tableName, zero("t"))), nfMessage(msgNewSet,
+		attr(setTable, zero("t")), attr(setName, zero("s")), attr(setKeyLen, []byte{0, 0, 0, 4})))
 	const atOnce = 16_000
 	list := bytes.Repeat(attr(1, nil), atOnce)
 	for range mostElements/atOnce + 1 {
-		message(msgNewElement, attr(listTable, []byte("t\x00")), attr(listSet, []byte("s\x00")), attr(listElements, list))
+		data = append(data,
+			nfMessage(msgNewElement, attr(listTable, zero("t")), attr(listSet, zero("s")), attr(listElements, list))...)
 	}
-	_, err := Read(data)
+	_, err := Read(data, machineOf(""))
 	if want := "more than 1000000 elements"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; want %q", err, want)
 	}
@@ -82,11 +66,11 @@ func TestMoreElementsThanAreRead(t *testing.T) {
 
 // Values of the machine's own order are read in the order that the header says.
 func TestDumpOfABigEndianMachine(t *testing.T) {
-	d := &dump{order: binary.BigEndian, header: &Header{}}
+	d := newDump(&Node{Order: binary.BigEndian})
 	if got := wireMark.constant(d, wireMark.inOrder(d, []byte{0, 0, 0x40, 0}, false)); got != syntax.Number(0x4000) {
 		t.Errorf("the mark is %v", got)
 	}
-	d.order = binary.LittleEndian
+	d = newDump(&Node{Order: binary.LittleEndian})
 	if got := wireMark.constant(d, wireMark.inOrder(d, []byte{0, 0x40, 0, 0}, false)); got != syntax.Number(0x4000) {
 		t.Errorf("the mark is %v", got)
 	}
@@ -94,7 +78,7 @@ func TestDumpOfABigEndianMachine(t *testing.T) {
 
 // FuzzRule damages the expressions of a rule, and what belongs to it.
 func FuzzRule(f *testing.F) {
-	rs, err := Read(readFile(f, "more.nl"))
+	rs, err := Read(readFile(f, "more.nl"), machineOf("more"))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -109,24 +93,46 @@ func FuzzRule(f *testing.F) {
 			}
 		}
 	}
-	h, order, rest, err := cutHeader(readFile(f, "more.nl"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	d := newDump(h, order)
-	if err := d.read(rest, &syntax.Ruleset{}); err != nil {
+	d := newDump(machineOf("more"))
+	if err := d.read(readFile(f, "more.nl"), &syntax.Ruleset{}); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, expressions, user []byte) {
 		testutil.Promptly(t, func() {
 			for _, family := range []string{"ip", "ip6", "inet"} {
-				rule, err := d.rule(family, d.sets[syntax.TableName{Family: "inet", Name: "more"}], expressions, user)
+				rule, err := d.rule(family, d.sets[syntax.TableName{Family: "inet", Name: "more"}],
+					&attrs{ruleExprs: expressions, ruleUserData: user})
 				if err != nil {
 					continue
 				}
 				if len(rule.Statements) > 0 && rule.Text() == "" {
 					t.Errorf("%v has no text", rule.Statements)
 				}
+			}
+		})
+	})
+}
+
+// FuzzRead damages the kernel's answers: what is read of them can be printed, and is read again.
+func FuzzRead(f *testing.F) {
+	f.Add(readFile(f, "extra.nl"))
+	testutil.AddHostile(f, "")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		testutil.Promptly(t, func() {
+			rs, err := Read(data, machineOf("extra"))
+			if err != nil {
+				return
+			}
+			printed, err := rs.JSON()
+			if err != nil {
+				return
+			}
+			tables, err := nftables.Parse(printed, nftables.IPTables)
+			if err != nil && tables != nil {
+				t.Errorf("error %v with %d tables", err, len(tables))
+			}
+			if _, err := json.Read(printed); err != nil {
+				t.Errorf("what is printed cannot be read: %v\n%s", err, printed)
 			}
 		})
 	})

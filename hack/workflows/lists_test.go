@@ -43,7 +43,8 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
-// Each step and shard of hack/steps.txt is a function of hack/test.sh, and each step is run by one job of the workflows.
+// Each step and shard of hack/steps.txt is a function of hack/test.sh, and each step is run by one job of the
+// workflows.
 func TestSteps(t *testing.T) {
 	text := read(t, "hack/test.sh")
 	for kind, name := range map[string]string{"step": "ci", "shard": "nightly"} {

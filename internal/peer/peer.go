@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peer is how programs of this project that exchange something say which version of it they speak: the plugin and
-// the helper on their stream (nodehelper/wire), the agent of a node in its NodeReport (trace/nodereport).
+// Package peer is how programs of this project that exchange something say which version of it they speak: the plugin
+// and the helper on their stream (nodehelper/wire), the agent of a node in its NodeReport (trace/nodereport).
 package peer
 
 import "fmt"

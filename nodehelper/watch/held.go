@@ -125,7 +125,7 @@ func (h *holding) take(object any) any {
 		notify = h.bound() || notify
 	}
 	h.mu.Unlock()
-	if notify || before != h.over {
+	if notify || !before.Equal(h.over) {
 		h.changed()
 	}
 	return object

@@ -38,7 +38,7 @@ func TestWhatObjectsTakeInMemory(t *testing.T) {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc) //nolint:gosec // small
+		return int(m.HeapAlloc)
 	}
 	for _, name := range []string{
 		"100 ports, 20 slices of 1,000 endpoints", "1,000 Services with 200 external IPs",

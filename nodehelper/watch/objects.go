@@ -3,12 +3,9 @@
 package watch
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 	"unique"
@@ -24,7 +21,6 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
@@ -474,64 +470,4 @@ func (o *objects) endpointSlices() (all []*discoveryv1.EndpointSlice, left map[t
 		all[i] = &s
 	}
 	return all, left
-}
-
-// readNodes reads the other Nodes, of which no judgement needs more than their addresses. They are not watched: each of
-// thousands of agents would be told of each heartbeat of thousands of Nodes. The answer is the API server's cache's.
-func (o *objects) readNodes(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, nodesTime)
-	defer cancel()
-	var others []*corev1.Node
-	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return o.client.CoreV1().Nodes().List(ctx, options)
-	})
-	err := pages.EachListItem(ctx, metav1.ListOptions{ResourceVersion: "0"}, func(object runtime.Object) error {
-		if len(others) > bounds.Nodes {
-			return bounds.Errorf("the API server lists more than %d Nodes: fewer were expected", bounds.Nodes)
-		}
-		if n, ok := object.(*corev1.Node); ok && n.Name != o.node {
-			others = append(others, &corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Status: corev1.NodeStatus{Addresses: n.Status.Addresses},
-			})
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("the other Nodes: %w", err)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.others = others
-	o.version++
-	return nil
-}
-
-// knowsOthers tells whether other Nodes were read.
-func (o *objects) knowsOthers() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.others != nil
-}
-
-// nodesTime is how long readNodes may take.
-const nodesTime = 10 * time.Second
-
-// listed returns the objects of an informer, in the order of their names.
-func listed[P metav1.Object](i cache.SharedIndexInformer) []P {
-	all := i.GetStore().List()
-	out := make([]P, 0, len(all))
-	for _, x := range all {
-		if p, ok := x.(P); ok {
-			out = append(out, p)
-		}
-	}
-	return inOrder(out)
-}
-
-// inOrder sorts objects by their names.
-func inOrder[P metav1.Object](out []P) []P {
-	slices.SortFunc(out, func(a, b P) int {
-		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
-	})
-	return out
 }

@@ -428,14 +428,15 @@ func TestHello(t *testing.T) {
 // Both sides learn that they are of different versions.
 func TestOtherProtocol(t *testing.T) {
 	later := magic + `{"protocol":99,"build":"v2"}` + "\n"
-	want := fmt.Sprintf("the other side is newer: it speaks version 99 of the protocol (build v2), and this one version %d (build v1)",
-		peer.Protocol)
+	want := fmt.Sprintf("the other side is newer: it speaks version 99 of the protocol (build v2), and this one "+
+		"version %d (build v1)", peer.Protocol)
 	var said bytes.Buffer
 	_, err := NewServer(strings.NewReader(later), &said, "v1")
 	if _, ok := errors.AsType[*peer.Error](err); !ok || err.Error() != want {
 		t.Errorf("server: %v", err)
 	}
-	if h, _, err := readHello(bufio.NewReader(&said)); err != nil || h != (peer.Peer{Protocol: peer.Protocol, Build: "v1"}) {
+	self := peer.Peer{Protocol: peer.Protocol, Build: "v1"}
+	if h, _, err := readHello(bufio.NewReader(&said)); err != nil || h != self {
 		t.Errorf("the server introduces itself as %+v, %v", h, err)
 	}
 	_, err = NewClient(strings.NewReader(later), io.Discard, "v1", DefaultLimits)

@@ -86,7 +86,8 @@ func (a *agents) report(t *testing.T, i int) string {
 		},
 	}
 	s := map[string]any{
-		"agent": map[string]any{"protocol": versions.Protocol, "build": "v1"}, "verdict": "Match", "renewedAt": now, "renewSeconds": 180, "judgedAt": now, "findingsTotal": 0,
+		"agent":   map[string]any{"protocol": versions.Protocol, "build": "v1"},
+		"verdict": "Match", "renewedAt": now, "renewSeconds": 180, "judgedAt": now, "findingsTotal": 0,
 		"mode":  map[string]any{"actual": "iptables" + a.hostile, "health": "healthy" + a.hostile},
 		"paths": map[string]any{"total": 20, "matched": 20},
 	}

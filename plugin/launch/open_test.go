@@ -311,8 +311,9 @@ func TestOpenCannotConnect(t *testing.T) {
 		},
 		"another version": {
 			says("\x16svcproxy-wire {\"protocol\":9,\"build\":\"v9.0.0\"}\n", "", nil),
-			"the helper in image ghcr.io/svcproxy/nodehelper:v1.2.3 (build v9.0.0) is newer than this plugin (build v1.2.3), and " +
-				"they would misunderstand each other: use the image of the plugin's own version, ghcr.io/svcproxy/nodehelper:v1.2.3",
+			"the helper in image ghcr.io/svcproxy/nodehelper:v1.2.3 (build v9.0.0) is newer than this plugin (build v1.2.3), " +
+				"and they would misunderstand each other: use the image of the plugin's own version, " +
+				"ghcr.io/svcproxy/nodehelper:v1.2.3",
 		},
 		"not allowed": {
 			says("", "", errors.New(`unable to upgrade connection: pods "svcproxy-abcde" is forbidden: `+

@@ -178,8 +178,8 @@ func (l *Launcher) streamRefused(err error) error {
 		return friendly
 	}
 	if p, ok := errors.AsType[*peer.Error](err); ok {
-		return fmt.Errorf("the helper in image %s (build %s) is %s than this plugin (build %s), and they would misunderstand "+
-			"each other: use the image of the plugin's own version, %s",
+		return fmt.Errorf("the helper in image %s (build %s) is %s than this plugin (build %s), and they would "+
+			"misunderstand each other: use the image of the plugin's own version, %s",
 			l.o.Image, p.Peer.Build, p.Age(), p.Self.Build, DefaultImage(l.o.Build))
 	}
 	return err

@@ -277,7 +277,8 @@ func (t *text) changes(head string, list []report.Change, left int) {
 	for i := range list {
 		c := &list[i]
 		first := i == 0 || placeOf(&list[i-1]) != placeOf(c)
-		if here++; first && (c.Entries == 0 || i == 0 || list[i-1].Entries == 0) {
+		here++
+		if first && (c.Entries == 0 || i == 0 || list[i-1].Entries == 0) {
 			here = 1 // what came or went as a whole is one list
 		}
 		if !t.wide && (lines >= diffLines || here > diffAtPlace) {

@@ -12,7 +12,8 @@ const narrow = `ip link add d0 mtu 1300 type veth peer name d1 netns $RPID
 // single has every namespace send single packets, and not many as one (GSO), which a bridge passes on whatever their
 // size (is_skb_forwardable in include/linux/netdevice.h), as what comes from a wire may be.
 const single = `for p in self $CPID $LPID $RPID $QPID; do
-	nsenter --net=/proc/$p/ns/net sh -c 'for d in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do ip link set $d gso_max_segs 1; done'
+	nsenter --net=/proc/$p/ns/net sh -c '
+		for d in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do ip link set $d gso_max_segs 1; done'
 done
 `
 

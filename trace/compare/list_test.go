@@ -35,8 +35,10 @@ func TestDiff(t *testing.T) {
 	} {
 		var got []string
 		for _, c := range Diff(linesOf(x.a), linesOf(x.b)) {
-			got = append(got, map[string]string{"added": "+" + c.After, "removed": "-" + c.Before,
-				"changed": c.Before + "~" + c.After}[c.Change])
+			got = append(got, map[string]string{
+				"added": "+" + c.After, "removed": "-" + c.Before,
+				"changed": c.Before + "~" + c.After,
+			}[c.Change])
 		}
 		if text := strings.Join(got, " "); text != x.want {
 			t.Errorf("%s: %q, want %q", x.name, text, x.want)

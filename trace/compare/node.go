@@ -244,7 +244,6 @@ const ephemeral = 32768
 func (r *reader) listeners() {
 	r.read(PartListeners, snapshot.ListenFile)
 	if !r.state.SocketsRead {
-		r.unread[source{PartListeners, snapshot.ListenFile}] = r.unread[source{PartListeners, snapshot.ListenFile}]
 		return
 	}
 	ports := map[int32]bool{}

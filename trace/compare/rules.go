@@ -5,7 +5,6 @@ package compare
 import (
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -239,7 +238,7 @@ func chosen(l *Line, t *netfilter.Table, endpointOf map[*netfilter.Chain]netip.A
 		if _, chain, ok := strings.Cut(to, "goto "); ok {
 			x.target, x.endpoint = chain, endpointOf[t.Chain(chain)]
 		} else if a, port, ok := strings.Cut(to, " . "); ok {
-			x.endpoint, _ = netip.ParseAddrPort(net.JoinHostPort(a, port)) //nolint:errcheck // then it is none
+			x.endpoint = addrPort(a, port)
 		}
 		out = append(out, x)
 	}
@@ -366,4 +365,14 @@ func (r *reader) servers() {
 			o.Lines[k].dst, o.Lines[k].port = v.Address.Addr(), v.Address.Port()
 		}
 	}
+}
+
+// addrPort is the zero AddrPort where the texts are no address and port.
+func addrPort(address, port string) netip.AddrPort {
+	a, err := netip.ParseAddr(address)
+	p, wrong := strconv.ParseUint(port, 10, 16)
+	if err != nil || wrong != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a, uint16(p))
 }

@@ -76,7 +76,7 @@ func TestSetsThatWereNotCollectedDidNotGo(t *testing.T) {
 	whole := open(t, "snapshots/v1.30-iptables", "node1") // which is judged without it
 	now := *whole
 	now.files = maps.Clone(whole.files)
-	for _, file := range []string{snapshot.NFTFile, snapshot.NFTDumpFile, snapshot.UnreadFile} {
+	for _, file := range []string{snapshot.NFTFile, snapshot.UnreadFile} {
 		delete(now.files, file)
 		delete(whole.files, file)
 	}

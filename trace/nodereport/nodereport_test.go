@@ -27,7 +27,10 @@ func object(name string) *Object {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: "u"}},
 		},
-		Status: Status{Agent: peer.Peer{Protocol: peer.Protocol}, Verdict: report.Mismatch, RenewedAt: at, RenewSeconds: 180, JudgedAt: &at},
+		Status: Status{
+			Agent: peer.Peer{Protocol: peer.Protocol}, Verdict: report.Mismatch,
+			RenewedAt: at, RenewSeconds: 180, JudgedAt: &at,
+		},
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pasted undoes what copying the output of a command from a terminal or a ticket adds to it. It knows no format;
-// readers of formats ask it.
+// Package pasted undoes what copying the output of a command from a terminal or a ticket adds to it. It knows no
+// format; readers of formats ask it.
 package pasted
 
 import (

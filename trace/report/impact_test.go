@@ -33,6 +33,7 @@ func TestImpact(t *testing.T) {
 	node := Origin{Kind: "node", Address: "10.77.0.11"}
 	all := sentTo(1./3, "DNAT", "10.244.1.4", "10.244.2.4", "10.244.3.4")
 	third := "10.244.3.4:8080"
+	hang := Client{Words: Phrase{"hang", "hangs"}, Fails: true}
 	for name, tt := range map[string]struct {
 		paths []Path
 		want  string
@@ -68,22 +69,28 @@ func TestImpact(t *testing.T) {
 		"the answer of one endpoint is lost": {
 			[]Path{pathOf(Mismatch, pod, all, Finding{
 				Code: "AnswerDropped", Severity: Error, Endpoints: []string{third},
-				Client: Client{Words: Phrase{"fail: the answer does not come back", "fails: the answer does not come back"}, Fails: true},
+				Client: Client{
+					Words: Phrase{"fail: the answer does not come back", "fails: the answer does not come back"}, Fails: true,
+				},
 			})},
 			"1 of 3 connections to shop/web from pods of worker-1 fails: the answer does not come back",
 		},
 		"what is found is of all endpoints": {
 			[]Path{pathOf(Mismatch, pod, all, Finding{
-				Code: "WrongMasquerade", Severity: Error, Client: Client{Words: Phrase{"arrive with the node's address", "arrives with the node's address"}},
+				Code: "WrongMasquerade", Severity: Error,
+				Client: Client{Words: Phrase{"arrive with the node's address", "arrives with the node's address"}},
 			})},
 			"all connections to shop/web from pods of worker-1 arrive with the node's address",
 		},
 		"two findings of which a client sees the same, and a lesser one": {
 			[]Path{pathOf(Mismatch, pod, all,
-				Finding{Code: "A", Severity: Error, Client: Client{Words: Phrase{"stay with one endpoint", "stays with one endpoint"}}},
-				Finding{Code: "B", Severity: Error, Endpoints: []string{third}, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true}},
 				Finding{
-					Code: "C", Severity: Error, Endpoints: []string{"10.244.1.4:8080"}, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true},
+					Code: "A", Severity: Error,
+					Client: Client{Words: Phrase{"stay with one endpoint", "stays with one endpoint"}},
+				},
+				Finding{Code: "B", Severity: Error, Endpoints: []string{third}, Client: hang},
+				Finding{
+					Code: "C", Severity: Error, Endpoints: []string{"10.244.1.4:8080"}, Client: hang,
 				},
 			)},
 			"2 of 3 connections to shop/web from pods of worker-1 hang",
@@ -99,7 +106,7 @@ func TestImpact(t *testing.T) {
 		},
 		"only an endpoint that connects to itself": {
 			[]Path{pathOf(Mismatch, Origin{Kind: "pod", Address: "10.244.3.4", Sample: true}, all, Finding{
-				Code: "HairpinOff", Severity: Error, Endpoints: []string{third}, Client: Client{Words: Phrase{"hang", "hangs"}, Fails: true},
+				Code: "HairpinOff", Severity: Error, Endpoints: []string{third}, Client: hang,
 			})},
 			"connections to shop/web from an endpoint's pod of worker-1 hang where they are sent back to the pod itself " +
 				"(1 of 3)",

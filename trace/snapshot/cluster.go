@@ -38,7 +38,7 @@ type Cluster struct {
 	// ("cluster/pods.json"); the kinds are in Missing, too.
 	Unread map[string]string
 	// Left are Services of which not all EndpointSlices are among these, and why; a snapshot has none.
-	Left map[types.NamespacedName]string
+	Left map[types.NamespacedName]string `json:"-"`
 	// Listed is where a watch of the objects goes on from; a snapshot has none.
 	Listed Listed
 }

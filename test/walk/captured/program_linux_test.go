@@ -48,7 +48,8 @@ func (c *programmed) String() string {
 }
 
 // The whole of each fixture, programmed by us on a node without kube-proxy: the walk of our rules, and packets through
-// them, end as kube-proxy's own rules have them end. Then it is taken away, and the node is as before. One in three in CI.
+// them, end as kube-proxy's own rules have them end. Then it is taken away, and the node is as before. CI takes one in
+// three.
 func TestProgramFixtures(t *testing.T) {
 	testutil.Long(t)
 	testutil.NeedRoot(t, tools...)

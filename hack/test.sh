@@ -258,12 +258,14 @@ on_cluster() {
 	return "$status"
 }
 
-# With faults made for real, and the oldest kube-proxy. What takes minutes more is in the shards faults and live.
+# What takes minutes on the cluster: in shards of its own, or in that of the cluster.
+e2e_shards='TestWatchEndures|TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch|TestNameFaults|TestKilledAtRandomMoments|TestVersions'
+e2e_long='TestKernelsOfEndpointsNodes|TestProgramRestored|TestLatencyAgainstKubectlRun|TestAPIServerRestarts|TestProgramAndKubeProxyComesBack'
+
+# With faults made for real.
 step_e2e() {
-	local version=v1.28.15
-	once test/cluster/cluster build "$version"
-	SVCPROXY_VERSIONS="$version" on_cluster hack/gotest.sh -tags e2e -count=1 -timeout 40m \
-		-skip '^(TestWatchEndures|TestHealthyNodesSoak|TestCronJob|TestHistogramAgainstAStopwatch)$' ./test/e2e
+	once test/cluster/cluster build
+	on_cluster hack/gotest.sh -tags e2e -count=1 -timeout 40m -skip "^($e2e_shards|$e2e_long)\$" ./test/e2e
 }
 
 # The plugin on many nodes with simulated kubelets, behind a real API server.
@@ -362,6 +364,11 @@ shard_faults() {
 	once test/cluster/cluster build
 	SVCPROXY_OUTAGE=5m SVCPROXY_FAULTS=all on_cluster \
 		hack/gotest.sh -tags e2e -count=1 -timeout 70m -run '^(TestFaultMatrix|TestNameFaults|TestWatchEndures)$' ./test/e2e
+}
+
+shard_cluster() {
+	once test/cluster/cluster build
+	on_cluster hack/gotest.sh -tags e2e -count=1 -timeout 40m -run "^($e2e_long)\$" ./test/e2e
 }
 
 # trace --live on nodes where nothing is wrong, fifty times from each origin: what it finds it has made up. And

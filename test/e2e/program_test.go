@@ -446,10 +446,10 @@ func TestProgramTakesNothingFromOthers(t *testing.T) {
 	noHelperPods(t)
 }
 
-// The pod of a path whose time is over goes at once.
-func TestPodOfAnEndedPathGoes(t *testing.T) {
+// The pod of a path whose time is over ends, and cleanup removes it.
+func TestPodOfAnEndedPathEnds(t *testing.T) {
 	if r := svcproxy(t, "program", app, "--node", nodes[0], "--yes", "--ttl", "5s"); r.code != 0 {
 		t.Fatal(r)
 	}
-	noHelperPods(t)
+	helpersEnd(t)
 }

@@ -180,6 +180,9 @@ func ofJSON(data []byte, add func(object, how string, content []byte)) {
 			add(compact(one), "removed", content)
 		}
 		odd := strings.Replace(one, "{", `{"nosuch":1,`, 1)
+		if inner := strings.Index(one[1:], "{"); inner >= 0 && !strings.Contains(one[:inner+1], ",") { // {"chain": {…}}
+			odd = one[:inner+1] + strings.Replace(one[inner+1:], "{", `{"nosuch":1,`, 1)
+		}
 		if strings.Contains(one, `"expr"`) {
 			odd = regexp.MustCompile(`("expr":\s*\[)`).ReplaceAllString(one, `$1{"nosuch":1},`)
 		}

@@ -390,10 +390,11 @@ func (a *Agent) readNodes(ctx context.Context, at time.Time) bool {
 func (a *Agent) judge(ctx context.Context, state *nodestate.State) report.NodeReport {
 	objects, version := a.objects.cluster()
 	if a.index == nil || version != a.version {
+		a.index = nil // two at once are much memory
 		a.index, a.version = judge.NewCluster(objects), version
 	}
 	got := judge.Node(a.index, state, judge.Request{
-		Backwards: true, PerPathService: true, Memory: &a.memory, Done: ctx.Done(),
+		Backwards: true, PerPathService: true, Memory: &a.memory, Done: ctx.Done(), WithoutRows: true,
 	})
 	a.metrics.judged(&a.memory)
 	return got

@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -16,10 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 	"github.com/svcproxy/kubectl-svcproxy/test/tenant"
 	"github.com/svcproxy/kubectl-svcproxy/trace/judge"
 	"github.com/svcproxy/kubectl-svcproxy/trace/nodestate"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
+	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // tenantCase returns what one case of a tenant writes.
@@ -248,5 +251,98 @@ func TestAnObjectThatIsMadeAnew(t *testing.T) {
 	h.gone(kindEndpointSlices, of("2", 5))
 	if h.total != 0 || len(h.objects) != 0 {
 		t.Errorf("%d bytes of %d objects are left", h.total, len(h.objects))
+	}
+}
+
+// A tenant with more than a million endpoints does not end the passes of an agent by their memory: of others the same
+// is said as without him, byte for byte, and each of his Services is judged or named as not judged. The memory that is
+// looked at is the agent's, as limited does.
+func TestATenantsEndpointsDoNotEndThePass(t *testing.T) {
+	testutil.Long(t)
+	said := func(c *captured, a *Agent) (others string, ofTenant map[string]report.Verdict) {
+		state, err := nodestate.LoadToCompare(c.node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := a.judge(t.Context(), state)
+		_, ofTenant = saidOf(&r)
+		var paths []report.Path
+		for i := range r.Paths {
+			if r.Paths[i].Service.Namespace != tenant.Namespace {
+				paths = append(paths, r.Paths[i])
+			}
+		}
+		if len(paths) == 0 {
+			t.Fatal("no path of others is wrong")
+		}
+		text, err := json.Marshal([]any{paths, r.Findings, r.Error})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text), ofTenant
+	}
+	captured := func() *captured {
+		c := capture(t, "real-2node-iptables", "node1")
+		c.node = withoutLine(t, c.node, snapshot.IPTablesNFTFile, " -j KUBE-SEP-")
+		return c
+	}
+	alone := captured()
+	want, _ := said(alone, alone.agent(t))
+	for name, change := range map[string]func(*discoveryv1.Endpoint){
+		"on 1,000 nodes": func(*discoveryv1.Endpoint) {},
+		"on no node":     func(e *discoveryv1.Endpoint) { e.NodeName = nil },
+		"of pods": func(e *discoveryv1.Endpoint) {
+			e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "web-7d4b9c9c6d-" + e.Addresses[0]}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := captured()
+			a := c.agent(t)
+			runtime.GC()
+			before := heapInUse()
+			a.inUse = func() uint64 { return max(heapInUse(), before) - before }
+			services := 0
+			put := func(kind string, object any) {
+				if err := a.objects.informers[kind].GetStore().Add(a.objects.holding.take(lean(object))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tenant.Crowd(func(o tenant.Objects) {
+				for _, s := range o.Services {
+					services++
+					put(kindServices, s)
+				}
+				for _, s := range o.Slices {
+					for i := range s.Endpoints {
+						change(&s.Endpoints[i])
+					}
+					put(kindEndpointSlices, s)
+				}
+			})
+			var lines []string
+			a.Log = func(line string) { lines = append(lines, line) }
+			for range 2 {
+				a.objects.holding.changed() // the objects are indexed anew
+				a.pass(t.Context(), reasonAPI)
+			}
+			for _, line := range lines {
+				if strings.Contains(line, errPassMemory.Error()) {
+					t.Error(line)
+				}
+			}
+			others, ofTenant := said(c, a)
+			if others != want {
+				t.Errorf("of others it says\n%s\nwithout the tenant\n%s", others, want)
+			}
+			judged := 0
+			for _, v := range ofTenant {
+				if v != report.Unknown {
+					judged++
+				}
+			}
+			if len(ofTenant) != services || judged < 5 || judged > services/2 {
+				t.Errorf("%d of %d Services are judged, %d are named", judged, services, len(ofTenant))
+			}
+		})
 	}
 }

@@ -102,11 +102,23 @@ var Cases = []Case{
 // option changes the i-th Service, which is the last of the objects; its slices are the last ones.
 type option func(o *Objects, svc *corev1.Service, i int)
 
+// Crowd calls put with one Service after the other, as all of them are more than a test should have in memory: one of
+// 100 ports and 100,000 endpoints, and 60 of 22,000 endpoints each.
+func Crowd(put func(Objects)) {
+	put(one(ports(100), slices(100, 1000)))
+	for i := range 60 {
+		put(from(i+1, 1, slices(22, 1000)))
+	}
+}
+
 func one(options ...option) Objects { return many(1, options...) }
 
-func many(count int, options ...option) Objects {
+func many(count int, options ...option) Objects { return from(0, count, options...) }
+
+// from makes so many Services, the first of which is the first-th.
+func from(first, count int, options ...option) Objects {
 	var out Objects
-	for i := range count {
+	for i := first; i < first+count; i++ {
 		ip := address("10.97.0.1", i)
 		svc := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprintf("t%04d", i)},

@@ -56,6 +56,7 @@ func rows() [][2]string {
 		{"objects that an agent holds, in memory", Bytes(AgentObjects)},
 		{"what judging a Service takes", count(ServiceWork) + " steps"},
 		{"what judging all Services takes", count(Work) + " steps"},
+		{"endpoints of all Services' ports while they are judged, in memory", Bytes(Endpoints)},
 		{"other Services at one address and port that a path is compared with", count(Claimants)},
 		{"labels and ports of pods that are compared for a namespace's selectors", count(Selecting)},
 		{"a request to a helper", Bytes(Request) + ", " + count(RequestValues) + " values"},

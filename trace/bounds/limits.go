@@ -90,6 +90,9 @@ const (
 	// Work is how much all Services of a cluster may take. 10,000 Services with a NodePort and 20 endpoints each are
 	// 2,700,000.
 	Work = 3_000_000
+	// Endpoints is the most bytes that the endpoints of all Services' ports may take while they are judged, about: those
+	// that are expected, and those of reports. 10,000 Services with 20 endpoints each are 60 MB.
+	Endpoints = 96 << 20
 	// Selecting is how many labels and ports of pods are compared for the selectors of a namespace's Services, where
 	// these have named ports. 5,000 Services that select ten pods each take 250,000.
 	Selecting = 5_000_000

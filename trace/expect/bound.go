@@ -29,6 +29,9 @@ const (
 	rulesRun, branchesFollowed = 128, 2
 	// rangesLookedAt is how many source ranges are compared in the time that an endpoint takes.
 	rangesLookedAt = 16
+	// endpointMemory is what an Endpoint takes without its texts, in bytes, and hintMemory what a hint does; reportMemory
+	// is what one takes in a report, where the endpoints of a port are one list for all paths that are not right.
+	endpointMemory, hintMemory, reportMemory = 160, 16, 80
 )
 
 // loads are what the Services of a cluster cost, and why those are not judged that cost too much.
@@ -38,17 +41,18 @@ type loads struct {
 }
 
 // loadsOf finds out which Services are judged: none that is left out already, or that costs more than
-// bounds.ServiceWork, and of the rest as many as bounds.Work allows, shared out by bounds.Share.
+// bounds.ServiceWork, and of the rest as many as bounds.Work and bounds.Endpoints allow, shared out by bounds.Share.
 func loadsOf(
 	services []*corev1.Service, index map[types.NamespacedName][]*discoveryv1.EndpointSlice,
 	left map[types.NamespacedName]string,
 ) loads {
 	out := loads{cost: make(map[types.NamespacedName]int, len(services)), beyond: map[types.NamespacedName]string{}}
 	maps.Copy(out.beyond, left)
-	needs := make(map[types.NamespacedName]int, len(services))
+	work := make(map[types.NamespacedName]int, len(services))
+	memory := make(map[types.NamespacedName]int, len(services))
 	for _, svc := range services {
 		name := NameOf(svc)
-		cost := costOf(svc, index[name])
+		cost, takes := costOf(svc, index[name])
 		out.cost[name] = cost
 		switch {
 		case out.beyond[name] != "":
@@ -56,29 +60,53 @@ func loadsOf(
 			out.beyond[name] = fmt.Sprintf("judging it takes more than %d steps (its ports × addresses × clients × "+
 				"endpoints)", bounds.ServiceWork)
 		default:
-			needs[name] = cost
+			work[name], memory[name] = cost, takes
 		}
 	}
-	for _, name := range bounds.Share(bounds.Work, needs) {
+	for _, name := range bounds.Share(bounds.Work, work) {
 		out.beyond[name] = fmt.Sprintf("judging all Services takes more than %d steps, and those of its namespace more than "+
 			"its share", bounds.Work)
+		delete(memory, name)
+	}
+	for _, name := range bounds.Share(bounds.Endpoints, memory) {
+		out.beyond[name] = "the endpoints of all Services' ports take more than " + bounds.Bytes(bounds.Endpoints) +
+			", and those of its namespace more than its share"
 	}
 	return out
 }
 
-// costOf counts what judging a Service takes.
-func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) int {
+// costOf counts what judging a Service takes, and how many bytes of memory its endpoints do meanwhile.
+func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) (cost, memory int) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == corev1.ClusterIPNone {
-		return 0
+		return 0, 0
 	}
 	listed := map[string]int{} // endpoints, by the name of the port
 	on := map[string]int{}     // of all ports, by the name of the node
+	// Those that a traffic policy uses are a list of their own where it does not use all.
+	lists := 1
+	if local := corev1.ServiceExternalTrafficPolicyLocal; svc.Spec.ExternalTrafficPolicy == local ||
+		svc.Spec.InternalTrafficPolicy != nil && string(*svc.Spec.InternalTrafficPolicy) == string(local) {
+		lists++
+	}
+	chosen := 0
 	for _, s := range all {
+		texts := 0 // bytes, of a port
 		for i := range s.Endpoints {
-			if name := s.Endpoints[i].NodeName; name != nil {
+			e := &s.Endpoints[i]
+			if name := e.NodeName; name != nil {
 				on[*name]++
 			}
+			if t := e.TargetRef; t != nil {
+				texts += len(t.Namespace) + len(t.Name) + 1
+			}
+			if e.Hints != nil {
+				texts += hintMemory * (len(e.Hints.ForZones) + len(e.Hints.ForNodes))
+			}
+			if e.Hints != nil || !IsReady(e) {
+				chosen = 1
+			}
 		}
+		memory += texts * len(s.Ports)
 		for i := range s.Ports {
 			if name := s.Ports[i].Name; name != nil {
 				listed[*name] += len(s.Endpoints)
@@ -87,13 +115,15 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) int {
 	}
 	ranges := len(svc.Spec.LoadBalancerSourceRanges)
 	ingress, external := len(svc.Status.LoadBalancer.Ingress), len(svc.Spec.ExternalIPs)
-	cost, onOne := ranges, 0
+	cost = ranges
+	onOne := 0
 	for _, count := range on {
 		onOne = max(onOne, count)
 	}
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
 		count := listed[p.Name]
+		memory += count * (endpointMemory*(lists+chosen) + reportMemory*lists)
 		each := pathCost + count
 		if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 			each += count * (count / rulesRun)
@@ -105,7 +135,7 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) int {
 			cost += 2 * max(len(svc.Spec.ClusterIPs), 1) * other
 		}
 	}
-	return cost
+	return cost, memory
 }
 
 // Beyond returns why a Service is not judged, in a clause; "" where it is.

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 )
@@ -30,8 +32,9 @@ func some(namespace string, count, externalIPs int) (out []*corev1.Service) {
 // What the Services of a namespace take beyond its share is left out, the dearest of them first, and of no other
 // namespace anything.
 func TestANamespaceHasItsShare(t *testing.T) {
-	perIP := costOf(some("a", 1, 1)[0], nil) - costOf(some("a", 1, 0)[0], nil)
-	dear := bounds.Work / 100 / perIP // external IPs: a hundred such Services take all
+	with, _ := costOf(some("a", 1, 1)[0], nil)
+	without, _ := costOf(some("a", 1, 0)[0], nil)
+	dear := bounds.Work / 100 / (with - without) // external IPs: a hundred such Services take all
 	services := slices.Concat(some("tenant", 300, dear), some("shop", 20, dear), some("web", 500, 0))
 	cheap := some("tenant", 1, 0)[0]
 	cheap.Name = "cheap"
@@ -64,6 +67,44 @@ func TestANamespaceHasItsShare(t *testing.T) {
 	}
 	if a, b := 300-left["a"], 200-left["b"]; a != b {
 		t.Errorf("%d Services of one are judged, and %d of the other", a, b)
+	}
+}
+
+// The endpoints of a namespace's Services take their share of memory, and of no other namespace any.
+func TestANamespaceHasItsShareOfMemory(t *testing.T) {
+	const size = 20_000
+	slice := testSlice("s")
+	for range size {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.244.1.5"}})
+	}
+	services := slices.Concat(some("tenant", 30, 0), some("shop", 3, 0))
+	index := map[types.NamespacedName][]*discoveryv1.EndpointSlice{}
+	for _, svc := range services {
+		index[NameOf(svc)] = []*discoveryv1.EndpointSlice{slice}
+	}
+	l := loadsOf(services, index, nil)
+	total := 0
+	for _, svc := range services {
+		_, takes := costOf(svc, index[NameOf(svc)])
+		if takes < size*len(svc.Spec.Ports)*(endpointMemory+reportMemory) {
+			t.Fatalf("%d bytes for %d endpoints", takes, size)
+		}
+		switch why := l.beyond[NameOf(svc)]; {
+		case why == "":
+			total += takes
+		case svc.Namespace != "tenant" || !strings.Contains(why, "take more than "+bounds.Bytes(bounds.Endpoints)):
+			t.Errorf("%s: %s", NameOf(svc), why)
+		}
+	}
+	if total > bounds.Endpoints || total < bounds.Endpoints*9/10 {
+		t.Errorf("those that are judged take %d bytes of %d", total, bounds.Endpoints)
+	}
+	plain, local := testService(), testService()
+	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	_, less := costOf(plain, index[NameOf(services[0])])
+	_, more := costOf(local, index[NameOf(services[0])])
+	if more < less*3/2 {
+		t.Errorf("with a list of endpoints of the node it takes %d bytes, without %d", more, less)
 	}
 }
 

@@ -86,22 +86,30 @@ type collection struct {
 // collect reads the endpoints of a port out of the Service's EndpointSlices; with all also out of those that
 // kube-proxy's informers do not select. A nil port takes every address, with port 0.
 func (n *Node) collect(name types.NamespacedName, port *corev1.ServicePort, family int, all bool) collection {
-	var eps []Endpoint
-	var from []int // the index of the slice that an entry is from
-	lists := n.in.Index.slices[name]
+	type part struct {
+		number uint16
+		from   int // the index of the slice
+	}
+	var parts []part
+	room, lists := 0, n.in.Index.slices[name]
 	for i, s := range lists {
 		if s.AddressType != sliceAddressType[family] || !all && n.features.hidden(s) {
 			continue
 		}
 		if port == nil {
-			eps, from = n.appendEndpoints(eps, from, s, 0, i)
+			parts, room = append(parts, part{0, i}), room+len(s.Endpoints)
 			continue
 		}
 		for j := range s.Ports {
 			if number, ok := matches(&s.Ports[j], port); ok {
-				eps, from = n.appendEndpoints(eps, from, s, number, i)
+				parts, room = append(parts, part{number, i}), room+len(s.Endpoints)
 			}
 		}
+	}
+	eps := make([]Endpoint, 0, room)
+	from := make([]int, 0, room) // the index of the slice that an entry is from
+	for _, p := range parts {
+		eps, from = n.appendEndpoints(eps, from, lists[p.from], p.number, p.from)
 	}
 	distinct := true
 	sorted := true
@@ -140,7 +148,6 @@ func (n *Node) appendEndpoints(
 	eps []Endpoint, from []int, s *discoveryv1.EndpointSlice, port uint16, at int,
 ) ([]Endpoint, []int) {
 	names := []string{s.Name}
-	eps = slices.Grow(eps, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if len(e.Addresses) == 0 {

@@ -55,6 +55,9 @@ type Request struct {
 	// Memory is what the last judgement of the node has left; nil: nothing is taken over, nor left. It counts for requests
 	// for all Services alone, of which only what is not a match is reported, and for states of [nodestate.LoadToCompare].
 	Memory *Memory
+	// WithoutRows leaves out the rows and summaries of paths ([report.Complete]): of Services with many endpoints they
+	// are most of a report's memory.
+	WithoutRows bool
 }
 
 // From is the origin asked for by --from.
@@ -123,7 +126,9 @@ func Node(c *Cluster, s *nodestate.State, req Request) report.NodeReport {
 		out.Summary.Count(p.Verdict)
 		out.Verdict = report.Together(out.Verdict, p.Verdict)
 		if p.Verdict != report.Match || req.Matching {
-			report.Complete(&p.Path)
+			if !req.WithoutRows {
+				report.Complete(&p.Path)
+			}
 			out.Paths = append(out.Paths, p.Path)
 		}
 	}
@@ -359,6 +364,7 @@ func (n *node) paths(req *Request) (all verdicts) {
 func (w *worker) service(svc *corev1.Service, known *recall, out *verdicts) {
 	clear(w.hopsTo)
 	clear(w.links)
+	clear(w.lists)
 	if len(w.untolds) > mostUntold {
 		clear(w.untolds)
 	}

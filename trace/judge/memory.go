@@ -55,7 +55,7 @@ type remembered struct {
 
 // shared is what all paths of a judgement go by.
 type shared struct {
-	cluster *Cluster
+	cluster *Cluster // what sameObjects compares of it: the index of many endpoints is not kept beside the next one
 	beside  *nodestate.State
 	prints  *netfilter.Prints
 	classes []int32 // the chains that classes of packets came to
@@ -82,7 +82,10 @@ type sharedNode struct {
 
 func (n *node) shared() *shared {
 	out := &shared{
-		cluster: n.cluster, beside: n.Beside(), prints: n.Rules.Prints(),
+		cluster: &Cluster{
+			Cluster: n.cluster.Cluster, mirrors: n.cluster.mirrors, endpoints: n.cluster.endpoints,
+		},
+		beside: n.Beside(), prints: n.Rules.Prints(),
 		node: sharedNode{
 			Mode: n.mode.name(), Reported: n.reported, Shown: shownModes(&n.shown), Config: n.config, Stored: n.stored,
 			Sources: n.values.sources, Unread: n.unread, PodCIDRs: n.podCIDRs,
@@ -105,7 +108,7 @@ func shownModes(m *report.Mode) [5]string {
 // sameObjects tells whether two clusters are the same but for their EndpointSlices.
 func (s *shared) sameObjects(o *shared) bool {
 	a, b := s.cluster, o.cluster
-	if a == b {
+	if a.Cluster == b.Cluster {
 		return true
 	}
 	ownKnown := s.beside.Host.KnowsAddresses(true) && s.beside.Host.KnowsAddresses(false)

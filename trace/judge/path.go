@@ -30,6 +30,8 @@ type worker struct {
 	wanted    expect.Path // what was expected of the last path, before it was judged
 	// hopsTo is what anyHops has found for the endpoints of one Service.
 	hopsTo cache[netip.Addr, []host.Hop]
+	// lists is what listOf has made for one Service, by their first endpoints: lists are whole ones.
+	lists cache[*expect.Endpoint, []report.Endpoint]
 	// siblings is what routedPods has found.
 	siblings cache[bool, []routedPod]
 	// untolds is what untold has found.
@@ -257,35 +259,37 @@ func (p *pathCase) describe(out *report.Path) {
 	if o.Address.IsValid() {
 		out.Origin.Address = o.Address.String()
 	}
-	out.Expected = expectedOf(p.want)
+	out.Expected = p.expectedOf(p.want)
 	if p.req.PerPathService {
 		out.Service = &report.ObjectRef{Namespace: p.svc.Namespace, Name: p.svc.Name}
 	}
 }
 
-func expectedOf(want *expect.Path) report.Expected {
+func (w *worker) expectedOf(want *expect.Path) report.Expected {
 	return report.Expected{
 		Action:          string(want.Action),
 		Masquerade:      string(want.Masquerade),
 		AffinitySeconds: want.AffinitySeconds,
-		Endpoints:       listOf(want.Endpoints),
+		Endpoints:       w.listOf(want.Endpoints),
 	}
 }
 
-// listOf returns endpoints as reports have them.
-func listOf(list []expect.Endpoint) []report.Endpoint {
+// listOf returns endpoints as reports have them: one list for all paths of a Service that have the same.
+func (w *worker) listOf(list []expect.Endpoint) []report.Endpoint {
 	if len(list) == 0 {
 		return nil
 	}
-	out := make([]report.Endpoint, len(list))
-	for i := range list {
-		x := &list[i]
-		out[i] = report.Endpoint{
-			Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
-			Share: 1 / float64(len(list)), Pod: x.Pod, Node: x.Node,
+	return w.lists.once(&list[0], func() []report.Endpoint {
+		out := make([]report.Endpoint, len(list))
+		for i := range list {
+			x := &list[i]
+			out[i] = report.Endpoint{
+				Address: x.Address.Addr().String(), Port: int32(x.Address.Port()),
+				Share: 1 / float64(len(list)), Pod: x.Pod, Node: x.Node,
+			}
 		}
-	}
-	return out
+		return out
+	})
 }
 
 func (p *pathCase) actual() report.Actual {

@@ -88,7 +88,8 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) (cost, memory
 		svc.Spec.InternalTrafficPolicy != nil && string(*svc.Spec.InternalTrafficPolicy) == string(local) {
 		lists++
 	}
-	chosen := 0
+	chosen, twice := 0, false
+	seen := map[string]bool{}
 	for _, s := range all {
 		texts := 0 // bytes, of a port
 		for i := range s.Endpoints {
@@ -101,6 +102,10 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) (cost, memory
 			}
 			if e.Hints != nil {
 				texts += hintMemory * (len(e.Hints.ForZones) + len(e.Hints.ForNodes))
+			}
+			if len(e.Addresses) > 0 && !twice {
+				twice = seen[e.Addresses[0]]
+				seen[e.Addresses[0]] = true
 			}
 			if e.Hints != nil || !IsReady(e) {
 				chosen = 1
@@ -124,6 +129,9 @@ func costOf(svc *corev1.Service, all []*discoveryv1.EndpointSlice) (cost, memory
 		p := &svc.Spec.Ports[i]
 		count := listed[p.Name]
 		memory += count * (endpointMemory*(lists+chosen) + reportMemory*lists)
+		if twice {
+			memory += min(count*listsOf(len(all)), maxListed) * (endpointMemory*(lists+chosen) + reportMemory)
+		}
 		each := pathCost + count
 		if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 			each += count * (count / rulesRun)

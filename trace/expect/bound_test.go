@@ -74,8 +74,9 @@ func TestANamespaceHasItsShare(t *testing.T) {
 func TestANamespaceHasItsShareOfMemory(t *testing.T) {
 	const size = 20_000
 	slice := testSlice("s")
-	for range size {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.244.1.5"}})
+	for i := range size {
+		slice.Endpoints = append(slice.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", i/250, i%250)}})
 	}
 	services := slices.Concat(some("tenant", 30, 0), some("shop", 3, 0))
 	index := map[types.NamespacedName][]*discoveryv1.EndpointSlice{}
@@ -105,6 +106,35 @@ func TestANamespaceHasItsShareOfMemory(t *testing.T) {
 	_, more := costOf(local, index[NameOf(services[0])])
 	if more < less*3/2 {
 		t.Errorf("with a list of endpoints of the node it takes %d bytes, without %d", more, less)
+	}
+}
+
+// Lists of endpoints of which chance decides which one kube-proxy has are counted before they are made, and are not made
+// where they would be many endpoints together.
+func TestListsOfDuplicatesAreCounted(t *testing.T) {
+	for _, size := range []int{20, 2000} {
+		svc := testService()
+		in := testInputs(svc)
+		in.Slices = nil
+		for k := range 4 {
+			s := testSlice(fmt.Sprintf("web-%d", k))
+			for i := range size {
+				ready := i > 3 || i == k
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+					Addresses:  []string{fmt.Sprintf("10.244.%d.%d", i/250, i%250)},
+					Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready, Terminating: new(k == 0)},
+				})
+			}
+			in.Slices = append(in.Slices, s)
+		}
+		c := New(in).collect(NameOf(svc), &svc.Spec.Ports[0], 0, false)
+		if c.unsure == "" || len(c.allowed) > 1 != (size == 20) {
+			t.Errorf("of %d endpoints there are %d lists: %q", size, len(c.allowed), c.unsure)
+		}
+		_, takes := costOf(svc, in.Slices)
+		if least := (len(c.allowed) + 1) * size * endpointMemory; takes < least {
+			t.Errorf("counted as %d bytes, and are %d", takes, least)
+		}
 	}
 }
 

@@ -13,6 +13,18 @@ const maxOrderedSlices = 5
 // maxDuplicates is up to how many addresses with different entries that is done: there are as many lists as orders.
 const maxDuplicates = 100
 
+// maxListed is how many endpoints all these lists may have together.
+const maxListed = 50_000
+
+// listsOf is how many lists there are at most, of entries in so many EndpointSlices.
+func listsOf(inSlices int) int {
+	out := 2 // rules for duplicates
+	for k := 2; k <= min(inSlices, maxOrderedSlices); k++ {
+		out *= k
+	}
+	return out
+}
+
 // allowedLists returns every list of endpoints that kube-proxy may have made of entries of which several have one
 // address: it goes through the EndpointSlices in any order (a map), and through each from its beginning
 // (pkg/proxy/endpointslicecache.go, endpointInfoByServicePort and addEndpoints). order are the entries sorted by
@@ -34,7 +46,7 @@ func (n *Node) allowedLists(eps []Endpoint, from, order []int, chosen []Endpoint
 			}
 		}
 	}
-	if len(in) > maxOrderedSlices || len(groups) > maxDuplicates {
+	if len(in) > maxOrderedSlices || len(groups) > maxDuplicates || listsOf(len(in))*len(chosen) > maxListed {
 		return nil
 	}
 	slices.Sort(in)

@@ -105,21 +105,7 @@ func proxyAt(t *testing.T, at string, user uint32, args ...string) (*process.Pro
 	cmd := exec.CommandContext(t.Context(), path, args...)
 	cmd.Env = append(os.Environ(), asProxy+"="+at)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	buf := make([]byte, 16)
-	if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
-		t.Fatalf("%q does not run: %q %v", cmd.Args, buf[:n], err)
-	}
+	testutil.Ready(t, cmd)
 	found, named, err := process.Find(proxies)
 	if err != nil {
 		t.Fatal(err)

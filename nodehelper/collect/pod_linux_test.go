@@ -45,22 +45,7 @@ func TestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", podScript)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var errOut bytes.Buffer
-	cmd.Stderr = &errOut
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if n, err := out.Read(make([]byte, 16)); err != nil || n == 0 {
-		t.Fatalf("the pod was not made: %v %s", err, errOut.String())
-	}
+	testutil.Ready(t, cmd)
 	files, unread := map[string]string{}, map[string]string{}
 	pod := podns.Pod{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.90")}}
 	if err := Pod(t.Context(), Options{Root: "/"}, pod, func(f File) error {

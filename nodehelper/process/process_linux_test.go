@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -67,75 +65,11 @@ func executable(t *testing.T, name string, uid int, mode os.FileMode) string {
 func run(t *testing.T, cmd *exec.Cmd, calls string) int {
 	t.Helper()
 	cmd.Env = append(os.Environ(), asName+"="+calls)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	buf := make([]byte, 16)
-	if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
-		t.Fatalf("%q does not run: %q %v %s", cmd.Args, buf[:n], err, said.String())
-	}
+	testutil.Ready(t, cmd)
 	return cmd.Process.Pid
 }
 
 const uid = "0a1b2c3d-0000-4000-8000-000000000001"
-
-// group makes a control group, whose first directory belongs to a user if it is delegated, and returns the file that
-// takes processes into it.
-func group(t *testing.T, path string, delegated bool) (procs string) {
-	t.Helper()
-	root := "/sys/fs/cgroup"
-	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
-		root += "/systemd"
-	}
-	own, err := os.MkdirTemp(root, "svcproxy-test-")
-	if err := errors.Join(err, os.MkdirAll(filepath.Join(own, path), 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // after the process
-		var all []string
-		_ = filepath.WalkDir(own, func(path string, d fs.DirEntry, _ error) error {
-			if d != nil && d.IsDir() {
-				all = append(all, path)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(all) {
-			err := os.Remove(dir)
-			for range 600 { // until the process is gone
-				if err == nil || !errors.Is(err, unix.EBUSY) {
-					break
-				}
-				time.Sleep(100 * time.Millisecond)
-				err = os.Remove(dir)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	first, _, _ := strings.Cut(path, "/")
-	if delegated {
-		if err := os.Chown(filepath.Join(own, first), nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return filepath.Join(own, path, "cgroup.procs")
-}
 
 // container makes the directory of a program a root of its own, with what programs need.
 func container(t *testing.T, dir string) {
@@ -173,15 +107,14 @@ func TestWhoIsBelieved(t *testing.T) {
 		calls string // the name that it gives itself
 		with  func(*exec.Cmd)
 		// prepare does something to the executable; unshares are flags of unshare(1) under which it runs
-		prepare  func(t *testing.T, path string)
-		unshares []string
-		inside   bool   // it runs under another root
-		capsh    bool   // without capabilities
-		bounded  bool   // without capabilities, under the node's root
-		group    string // its control group
-		// delegated gives the first directory of group to a user
-		delegated bool
-		want      string // "": it is found, "-": it is not mentioned; else why it is not taken for the program
+		prepare    func(t *testing.T, path string)
+		unshares   []string
+		inside     bool   // it runs under another root
+		capsh      bool   // without capabilities
+		bounded    bool   // without capabilities, under the node's root
+		group      string // its control group
+		groupOwner int    // of the first directory of group
+		want       string // "": it is found, "-": it is not mentioned; else why it is not taken for the program
 	}
 	user := func(uid uint32) func(*exec.Cmd) {
 		return func(c *exec.Cmd) {
@@ -260,7 +193,7 @@ func TestWhoIsBelieved(t *testing.T) {
 			want: "it is in a pod without CAP_NET_ADMIN",
 		},
 		"in a pod's control group of a user's": {
-			file: "kube-proxy", mode: 0o755, inside: true, delegated: true, group: "user.service/kubepods/pod" + uid,
+			file: "kube-proxy", mode: 0o755, inside: true, groupOwner: nobody, group: "user.service/kubepods/pod" + uid,
 			want: "it is in a pod, and its control group can be changed by others than root",
 		},
 		"in a control group that is merely named as a pod's": {
@@ -298,7 +231,7 @@ func TestWhoIsBelieved(t *testing.T) {
 			}
 			procs := ""
 			if a.group != "" {
-				procs = group(t, a.group, a.delegated)
+				procs = testutil.ControlGroup(t, a.group, a.groupOwner)
 			}
 			pid := run(t, cmd, a.calls)
 			if procs != "" {

@@ -123,21 +123,8 @@ func TestScriptBelievesNoName(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), path)
 		cmd.Env = append(os.Environ(), servesAs+"=of "+name)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		buf := make([]byte, 16)
-		if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
-			t.Fatalf("%s does not run: %q %v", name, buf[:n], err)
-		}
-		return cmd.Process.Pid, func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
+		stop = testutil.Ready(t, cmd)
+		return cmd.Process.Pid, stop
 	}
 	script := filepath.Join(dir, "collect.sh")
 	if code, out, errOut := runPlugin(t, "dump", "--script", "--node", "worker-1", "-o", script); code != 0 {

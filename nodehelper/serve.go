@@ -142,10 +142,19 @@ func handler[P any](h func(context.Context, P, *wire.Answer) error) wire.Handler
 
 // probe makes connections.
 func (o Options) probe(ctx context.Context, p wire.ProbeParams, a *wire.Answer) error {
-	if len(p.Targets) > bounds.ProbeTargets {
-		return bounds.Errorf("%d targets to connect to: at most %d were expected", len(p.Targets), bounds.ProbeTargets)
+	if len(p.Targets) > bounds.ProbeTargets || len(p.Pods) > bounds.ProbeTargets {
+		return bounds.Errorf("%d targets to connect to, from %d pods: at most %d were expected", len(p.Targets), len(p.Pods),
+			bounds.ProbeTargets)
 	}
-	done, err := live.Run(ctx, o.Root, p.Targets)
+	var pods []podns.Pod
+	for _, params := range p.Pods {
+		of, err := podOf(params)
+		if err != nil {
+			return err
+		}
+		pods = append(pods, of)
+	}
+	done, err := live.Run(ctx, o.Root, p.Targets, pods...)
 	if err != nil {
 		return err
 	}

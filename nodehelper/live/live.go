@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -34,11 +35,13 @@ const (
 var tracingTime = 1500 * time.Millisecond
 
 // Run probes targets, a few at a time, and returns the results in their order. A target that cannot be probed has an
-// Error. root is the path of the node's file system, which contains the journal of tracing. The error is that of the
-// context.
-func Run(ctx context.Context, root string, targets []snapshot.ProbeTarget) (snapshot.Probing, error) {
+// Error. root is the path of the node's file system, which contains the journal of tracing. pods are what is known of
+// the pods that targets are from. The error is that of the context.
+func Run(
+	ctx context.Context, root string, targets []snapshot.ProbeTarget, pods ...podns.Pod,
+) (snapshot.Probing, error) {
 	before, begun := Tracked(), time.Now()
-	list, err := run(ctx, root, targets)
+	list, err := run(ctx, root, targets, pods)
 	p := snapshot.Probing{Targets: list}
 	if after := Tracked(); before != nil && after != nil {
 		p.Tracked = &snapshot.Tracked{

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -168,7 +169,7 @@ func TestProbes(t *testing.T) {
 	end := traffic(t, "10.96.0.1:80")
 	traces(t, client)
 	end()
-	if own, first := readlink(t, ownNamespace), readlink(t, "/proc/self/ns/net"); own != first {
+	if own, first := readlink(t, "/proc/thread-self/ns/net"), readlink(t, "/proc/self/ns/net"); own != first {
 		t.Errorf("the process is in %s, and this thread in %s", first, own)
 	}
 	for want, bad := range map[string]snapshot.ProbeTarget{
@@ -184,6 +185,60 @@ func TestProbes(t *testing.T) {
 		if err != nil || !strings.Contains(got[0].Error, want) || got[0].List != nil {
 			t.Errorf("%s: %+v %v", want, got, err)
 		}
+	}
+}
+
+// Of two network namespaces that have a pod's address, each with a link to the node, the pod's is the one that the
+// kubelet has for its UID.
+func TestAPodIsFoundByItsUID(t *testing.T) {
+	if !testutil.IsolateProcesses(t, "ip", "nsenter") {
+		return
+	}
+	const uid = "0a1b2c3d-0000-4000-8000-000000000003"
+	at := netip.MustParseAddr("192.0.2.90")
+	procs := testutil.ControlGroup(t, "kubepods/pod"+uid, 0)
+	podIs := ""
+	for i, port := range []string{"81", "80"} { // the last one is the pod
+		in := testutil.NewNamespace(t)
+		must(t, "ip link add veth"+port+" type veth peer name eth0 netns "+in.PID)
+		in.Run(t, "ip", "link", "set", "lo", "up")
+		in.Run(t, "ip", "addr", "add", at.String()+"/32", "dev", "lo")
+		if i == 1 {
+			if err := os.WriteFile(procs, []byte(in.PID), 0); err != nil {
+				t.Fatal(err)
+			}
+			podIs = readlink(t, in.Path)
+		}
+	}
+	target := snapshot.ProbeTarget{Protocol: "TCP", To: netip.AddrPortFrom(at, 80), From: at, Probes: 1}
+	probe := func(pods ...podns.Pod) *snapshot.Probes {
+		done, err := Run(t.Context(), t.TempDir(), []snapshot.ProbeTarget{target}, pods...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &done.Targets[0]
+	}
+	if got := probe(); !strings.Contains(got.Error, podns.ErrSeveral.Error()) {
+		t.Errorf("by its address: %+v", got)
+	}
+	ended := podns.Pod{UIDs: []string{strings.Replace(uid, "0a1b", "ffff", 1)}, Addresses: []netip.Addr{at}}
+	own := podns.Pod{UIDs: []string{uid}, Addresses: []netip.Addr{at}}
+	if got := probe(ended, own); got.Error != "" || len(got.List) != 1 || got.List[0].Result != snapshot.ProbeRefused {
+		t.Errorf("by its UID: %+v", got)
+	}
+	spaces := &namespaces{[]podns.Pod{ended, own}, map[netip.Addr]*namespace{}}
+	defer spaces.close()
+	s, err := spaces.of(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.pod.Within(func() error {
+		if got := readlink(t, "/proc/thread-self/ns/net"); got != podIs {
+			t.Errorf("it is %s, want %s", got, podIs)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -6,23 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"runtime"
 	"slices"
-	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/ownaddr"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
-	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
 // namespace is a network namespace to make sockets in. A socket stays in the one that it was made in.
 type namespace struct {
-	file *os.File // nil: this process's own
+	pod *podns.Namespace // nil: this process's own
+	err error            // why it was not found
 }
 
 // socket makes a socket for a target.
@@ -39,135 +34,52 @@ func (s *namespace) socket(t snapshot.ProbeTarget) (fd int, err error) {
 		}
 		return err
 	}
-	if s.file == nil {
+	if s.pod == nil {
 		err = open()
 		return fd, err
 	}
-	return fd, within(s.file, open)
+	return fd, s.pod.Within(open)
 }
 
-// within runs f on a thread that enters a network namespace, and returns the thread to this process's. It must be
-// returned: if it is the process's first one, everything below /proc/self would be that of the pod from then on.
-func within(file *os.File, f func() error) error {
-	result := make(chan error)
-	go func() { result <- visit(file, f) }()
-	return <-result
-}
-
-func visit(file *os.File, f func() error) (err error) {
-	runtime.LockOSThread()
-	own, err := os.Open(ownNamespace)
-	if err != nil {
-		runtime.UnlockOSThread()
-		return err
-	}
-	defer own.Close()
-	if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("cannot enter the pod's network namespace: %w", err)
-	}
-	defer func() {
-		if e := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); e != nil {
-			err = errors.Join(err, fmt.Errorf("cannot return from the pod's network namespace: %w", e))
-			return // the thread stays locked, and ends with this goroutine
-		}
-		runtime.UnlockOSThread()
-	}()
-	return f()
-}
-
-// ownNamespace is that of the calling thread.
-const ownNamespace = "/proc/thread-self/ns/net"
-
-// namespaces finds the network namespaces of pods by their addresses.
+// namespaces are the network namespaces of pods, each found once, by what is known of the pod with its address.
 type namespaces struct {
-	once   sync.Once
-	byAddr map[netip.Addr][]*namespace
-	all    []*os.File
-	err    error
+	pods   []podns.Pod
+	byAddr map[netip.Addr]*namespace
 }
 
-// of returns the namespace that has an address; this process's own for the zero Addr.
+// of returns the namespace of the pod that has an address; this process's own for the zero Addr.
 func (n *namespaces) of(a netip.Addr) (*namespace, error) {
 	if !a.IsValid() {
 		return &namespace{}, nil
 	}
-	n.once.Do(n.find)
-	if n.err != nil {
-		return nil, n.err
+	s := n.byAddr[a]
+	if s == nil {
+		s = &namespace{}
+		s.pod, s.err = podns.Find(n.podAt(a))
+		n.byAddr[a] = s
 	}
-	list := n.byAddr[a]
-	if len(list) == 0 {
-		return nil, fmt.Errorf("no process on the node is in the network namespace of a pod with the address %s", a)
+	if s.err != nil {
+		return nil, fmt.Errorf("the pod with the address %s: %w", a, s.err)
 	}
-	files := make([]*os.File, len(list))
-	for i, s := range list {
-		files[i] = s.file
-	}
-	only := podns.Only(files)
-	if only < 0 {
-		return nil, fmt.Errorf("%w: %s", podns.ErrSeveral, a)
-	}
-	return list[only], nil
+	return s, nil
 }
 
-// find enters the network namespaces of all processes, each once.
-func (n *namespaces) find() {
-	own, err := os.Readlink(ownNamespace)
-	if err != nil {
-		n.err = err
-		return
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		n.err = err
-		return
-	}
-	n.byAddr = map[netip.Addr][]*namespace{}
-	seen := map[string]bool{own: true}
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		path := "/proc/" + e.Name() + "/ns/net"
-		name, err := os.Readlink(path)
-		if err != nil || seen[name] {
-			continue // it has ended, or access is denied
-		}
-		seen[name] = true
-		file, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		if !process.OfNode(file) { // any user can make one in a user namespace, with any addresses
-			file.Close()
-			continue
-		}
-		n.all = append(n.all, file)
-		s := &namespace{file: file}
-		if err := within(file, func() error { return n.addresses(s) }); err != nil {
-			n.err = err
-			return
+// podAt is what is known of the pod that has an address. The API may have one there that has ended, too, without
+// processes.
+func (n *namespaces) podAt(a netip.Addr) podns.Pod {
+	out := podns.Pod{Addresses: []netip.Addr{a}}
+	for _, p := range n.pods {
+		if slices.Contains(p.Addresses, a) {
+			out.UIDs = append(out.UIDs, p.UIDs...)
 		}
 	}
-}
-
-// addresses notes the addresses of the namespace that the thread is in.
-func (n *namespaces) addresses(s *namespace) error {
-	list, err := ownaddr.List()
-	if err != nil {
-		return err
-	}
-	for _, a := range list {
-		if a.IsGlobalUnicast() && !slices.Contains(n.byAddr[a], s) {
-			n.byAddr[a] = append(n.byAddr[a], s)
-		}
-	}
-	return nil
+	return out
 }
 
 func (n *namespaces) close() {
-	for _, f := range n.all {
-		f.Close()
+	for _, s := range n.byAddr {
+		if s.pod != nil {
+			s.pod.Close()
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/ctnetlink"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
@@ -28,11 +29,13 @@ var kinds = map[string]struct {
 	"SCTP": {unix.SOCK_STREAM, unix.IPPROTO_SCTP},
 }
 
-func run(ctx context.Context, root string, targets []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
+func run(
+	ctx context.Context, root string, targets []snapshot.ProbeTarget, pods []podns.Pod,
+) ([]snapshot.Probes, error) {
 	if len(targets) > MaxTargets {
 		return nil, fmt.Errorf("%d targets are too many to probe: at most %d", len(targets), MaxTargets)
 	}
-	spaces := &namespaces{}
+	spaces := &namespaces{pods, map[netip.Addr]*namespace{}}
 	defer spaces.close()
 	out := make([]snapshot.Probes, len(targets))
 	free, open := make(chan struct{}, atOnce), make(chan struct{}, MaxOpen)

@@ -51,7 +51,7 @@ var (
 
 // Find finds the network namespace of a pod: that of a process which the kubelet has put into the pod's control group
 // ([cgroup.PodOf]); else the one that has one of its addresses, if only root of the node can have made it and it is no
-// other pod's. The caller closes it.
+// other pod's: whose the kubelet's are is not asked of a pod without UIDs. The caller closes it.
 func Find(pod Pod) (*Namespace, error) {
 	own, err := os.Readlink(ownNamespace)
 	if err != nil {
@@ -77,7 +77,7 @@ func Find(pod Pod) (*Namespace, error) {
 				return false
 			case uid != "" && slices.Contains(pod.UIDs, uid):
 				shared = true
-			case uid == "" && !seen[name] && process.OfNode(n.file):
+			case (uid == "" || len(pod.UIDs) == 0) && !seen[name] && process.OfNode(n.file):
 				seen[name] = true
 				others = append(others, n)
 				return false

@@ -7,14 +7,10 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
 )
@@ -27,21 +23,7 @@ func namespaced(t *testing.T, address string) (pid int) {
 	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c",
 		"ip link set lo up && ip addr add "+address+" dev lo && echo ready && exec sleep 600")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Skipf("no network namespace can be made: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	buf := make([]byte, 16)
-	if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
-		t.Skipf("the namespace was not made: %q %v", buf[:n], err)
-	}
+	testutil.Ready(t, cmd)
 	return cmd.Process.Pid
 }
 
@@ -99,21 +81,7 @@ func TestANamespaceOfAUsersIsNoPods(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user", "--net", "sh", "-c",
 		"ip link set lo up && ip addr add "+address+"/32 dev lo && echo ready && exec sleep 600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	buf := make([]byte, 16)
-	if n, err := out.Read(buf); err != nil || !strings.HasPrefix(string(buf[:n]), "ready") {
-		t.Fatalf("no user namespace was made: %q %v", buf[:n], err)
-	}
+	testutil.Ready(t, cmd)
 	pod := Pod{Addresses: []netip.Addr{netip.MustParseAddr(address)}}
 	if n, err := Find(pod); !errors.Is(err, ErrNone) {
 		t.Errorf("found %+v, %v", n, err)
@@ -137,10 +105,6 @@ func TestOnlyTheKubeletSaysWhosePodItIs(t *testing.T) {
 		return
 	}
 	const uid = "0a1b2c3d-0000-4000-8000-000000000002"
-	root := "/sys/fs/cgroup"
-	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil {
-		root += "/systemd"
-	}
 	for _, tt := range []struct {
 		name, group string
 		owner       int
@@ -156,27 +120,9 @@ func TestOnlyTheKubeletSaysWhosePodItIs(t *testing.T) {
 		{"another pod's", "kubepods/pod" + strings.Replace(uid, "0a1b", "ffff", 1), 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			own, err := os.MkdirTemp(root, "svcproxy-test-")
-			dir := filepath.Join(own, tt.group)
-			if err := errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { // when the process has ended
-				for dir != root {
-					err := os.Remove(dir)
-					for i := 0; i < 600 && errors.Is(err, unix.EBUSY); i++ {
-						time.Sleep(100 * time.Millisecond)
-						err = os.Remove(dir)
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					dir = filepath.Dir(dir)
-				}
-			})
+			procs := testutil.ControlGroup(t, tt.group, tt.owner)
 			pid := namespaced(t, "192.0.2.81/32")
-			if err := errors.Join(os.Chown(filepath.Join(own, strings.SplitN(tt.group, "/", 2)[0]), tt.owner, 0),
-				os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)); err != nil {
+			if err := os.WriteFile(procs, []byte(strconv.Itoa(pid)), 0); err != nil {
 				t.Fatal(err)
 			}
 			n, err := Find(Pod{UIDs: []string{uid}})
@@ -188,9 +134,15 @@ func TestOnlyTheKubeletSaysWhosePodItIs(t *testing.T) {
 			}
 			// A pod is not found by an address in a namespace that the kubelet has for another one.
 			if tt.name == "another pod's" {
-				if n, err := Find(Pod{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.81")}}); !errors.Is(err, ErrNone) {
+				address := []netip.Addr{netip.MustParseAddr("192.0.2.81")}
+				if n, err := Find(Pod{UIDs: []string{uid}, Addresses: address}); !errors.Is(err, ErrNone) {
 					t.Errorf("by its address: %+v, %v", n, err)
 				}
+				n, err := Find(Pod{Addresses: address}) // whoever may not list pods knows no UID
+				if err != nil || n.PID != pid {
+					t.Fatalf("by an address alone: %+v, %v", n, err)
+				}
+				n.Close()
 			}
 		})
 	}

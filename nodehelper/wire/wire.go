@@ -91,6 +91,8 @@ type HealthParams struct {
 // ProbeParams say what to connect to.
 type ProbeParams struct {
 	Targets []snapshot.ProbeTarget `json:"targets"`
+	// Pods are the pods with whose addresses targets are from. Of others no more than the address is known.
+	Pods []PodParams `json:"pods,omitempty"`
 }
 
 // FollowParams say what connections to follow, and in which network namespaces beside the node's.

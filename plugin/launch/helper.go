@@ -100,8 +100,8 @@ func (h *Helper) Pod(
 }
 
 // Probe has the helper connect to targets, and returns the file [snapshot.ProbesFile].
-func (h *Helper) Probe(ctx context.Context, targets []snapshot.ProbeTarget) (data []byte, err error) {
-	data, err = h.small(ctx, "probing", wire.MethodProbe, wire.ProbeParams{Targets: targets})
+func (h *Helper) Probe(ctx context.Context, params wire.ProbeParams) (data []byte, err error) {
+	data, err = h.small(ctx, "probing", wire.MethodProbe, params)
 	if err != nil {
 		return nil, fmt.Errorf("cannot probe from node %s: %w", h.node, err)
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/terminal"
@@ -264,13 +265,15 @@ type probing struct {
 	*moving
 	strange []bool
 	rounds  int
+	asked   wire.ProbeParams // at last
 }
 
-func (p *probing) probe(_ context.Context, _ string, targets []snapshot.ProbeTarget) ([]byte, error) {
+func (p *probing) probe(_ context.Context, _ string, params wire.ProbeParams) ([]byte, error) {
+	p.asked = params
 	strange := p.strange[min(p.rounds, len(p.strange)-1)]
 	p.rounds++
 	var out snapshot.Probing
-	for _, t := range targets {
+	for _, t := range params.Targets {
 		probes := snapshot.Probes{ProbeTarget: t}
 		if t.Trace && strange {
 			probes.Traces = []snapshot.Trace{
@@ -313,6 +316,31 @@ func TestObservedTwice(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Of the pods that connections are made from the helper is told what it finds them by, and of no others.
+func TestAPodOfProbesIsNamed(t *testing.T) {
+	p := &probing{moving: newMoving(t, []state{{}}), strange: []bool{false}}
+	c := &confirmer{Session: p.session()}
+	c.Objects, c.probe = p.base, p.probe
+	i := slices.IndexFunc(p.base.Pods, func(x *corev1.Pod) bool {
+		return x.Spec.NodeName == "worker-1" && !x.Spec.HostNetwork
+	})
+	if i < 0 {
+		t.Fatal("the node has no pod")
+	}
+	pod := p.base.Pods[i].DeepCopy()
+	pod.UID = "0a1b2c3d-0000-4000-8000-000000000001"
+	p.base.Pods[i] = pod
+	if _, err := c.connect(t.Context(), "worker-1", []snapshot.ProbeTarget{
+		{Protocol: "TCP", From: cluster.PodIPs(pod)[0]}, {Protocol: "TCP"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.asked.Pods; len(p.asked.Targets) != 2 || len(got) != 1 || got[0].UIDs[0] != string(pod.UID) ||
+		!slices.Equal(got[0].Addresses, cluster.PodIPs(pod)) {
+		t.Errorf("%+v", p.asked)
 	}
 }
 

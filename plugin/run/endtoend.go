@@ -108,7 +108,7 @@ func (s *Session) FindEnds(
 		return nil, err
 	}
 	for node, names := range wanted {
-		e.pods[node] = podsOf(s.Objects, node, names)
+		e.pods[node] = podsOf(s.Objects, node, named(names))
 	}
 	return e, nil
 }
@@ -181,14 +181,18 @@ func nameServices(objects *snapshot.Cluster, pod string) (out []types.Namespaced
 	return out
 }
 
-// podsOf are the pods of some names with a network namespace of their own.
-func podsOf(objects *snapshot.Cluster, node string, names map[string]bool) (out []wirePod) {
+// named asks for pods of some names.
+func named(names map[string]bool) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return names[p.Namespace+"/"+p.Name] }
+}
+
+// podsOf are those of a node's pods that are asked for, and have a network namespace of their own.
+func podsOf(objects *snapshot.Cluster, node string, asked func(*corev1.Pod) bool) (out []wirePod) {
 	for _, p := range objects.Pods {
-		name := p.Namespace + "/" + p.Name
-		if !names[name] || p.Spec.HostNetwork || p.Spec.NodeName != node {
+		if p.Spec.HostNetwork || p.Spec.NodeName != node || !asked(p) {
 			continue
 		}
-		x := wirePod{name: name, params: wire.PodParams{UIDs: []string{string(p.UID)}, Addresses: cluster.PodIPs(p)}}
+		x := wirePod{name: p.Namespace + "/" + p.Name, params: wire.PodParams{UIDs: []string{string(p.UID)}, Addresses: cluster.PodIPs(p)}}
 		for _, key := range snapshot.StaticPodAnnotations {
 			if hash := p.Annotations[key]; hash != "" {
 				x.params.UIDs = append(x.params.UIDs, hash)

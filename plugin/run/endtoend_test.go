@@ -41,7 +41,7 @@ func TestAskNames(t *testing.T) {
 		Clients: []string{"node3"}, Pod: "shop/web-76bbf6d6cc-m4dxw", named: "shop/web-76bbf6d6cc-m4dxw",
 		of: types.NamespacedName{Namespace: "shop", Name: "web"}, all: true, pods: map[string][]wirePod{},
 	}
-	e.pods["node3"] = podsOf(objects, "node3", map[string]bool{e.Pod: true})
+	e.pods["node3"] = podsOf(objects, "node3", named(map[string]bool{e.Pod: true}))
 	var asked wire.NamesParams
 	s := &Session{Objects: objects, index: &objectIndex{}}
 	s.helper = answering(wire.MethodNames, snapshot.NamesFile, func(params wire.NamesParams) any {

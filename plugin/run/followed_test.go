@@ -39,7 +39,7 @@ func TestFollowings(t *testing.T) {
 		Clients: []string{"node3"}, Pod: pod, named: pod, of: types.NamespacedName{Namespace: "shop", Name: "web"}, all: true,
 		pods: map[string][]wirePod{},
 	}
-	e.pods["node3"] = append(podsOf(objects, "node3", map[string]bool{pod: true}), wirePod{name: "kube-system/dns"})
+	e.pods["node3"] = append(podsOf(objects, "node3", named(map[string]bool{pod: true})), wirePod{name: "kube-system/dns"})
 	var said strings.Builder
 	s := &Session{
 		Objects: objects, index: &objectIndex{},

@@ -6,7 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
+	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
 	"github.com/svcproxy/kubectl-svcproxy/trace/report"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
@@ -96,7 +101,16 @@ func (c *confirmer) connect(
 		end := c.followings.begin(ctx, targets)
 		defer func() { end(now) }()
 	}
-	data, err := c.probe(ctx, node, targets)
+	from := func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(targets, func(t snapshot.ProbeTarget) bool {
+			return t.From.IsValid() && slices.Contains(cluster.PodIPs(p), t.From)
+		})
+	}
+	params := wire.ProbeParams{Targets: targets}
+	for _, p := range podsOf(c.Objects, node, from) {
+		params.Pods = append(params.Pods, p.params)
+	}
+	data, err := c.probe(ctx, node, params)
 	if err != nil {
 		return nil, err
 	}

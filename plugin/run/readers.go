@@ -91,12 +91,12 @@ func (r *podReader) Read(ctx context.Context, node string, want []string) (*snap
 }
 
 // probe has the node's helper make connections.
-func (r *podReader) probe(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error) {
+func (r *podReader) probe(ctx context.Context, node string, params wire.ProbeParams) ([]byte, error) {
 	h, err := r.helper(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	return h.Probe(ctx, targets)
+	return h.Probe(ctx, params)
 }
 
 // judge has the node's helper judge it; nil without an error where that is none that does. A node without a helper is
@@ -243,12 +243,12 @@ func (r *localReader) Read(ctx context.Context, node string, want []string) (*sn
 }
 
 // probe makes connections from this machine.
-func (r *localReader) probe(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error) {
+func (r *localReader) probe(ctx context.Context, node string, params wire.ProbeParams) ([]byte, error) {
 	h, err := r.helper(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	data, err := h.Probe(ctx, targets)
+	data, err := h.Probe(ctx, params)
 	if e := h.Close(); err == nil {
 		err = e
 	}
@@ -273,8 +273,8 @@ func (r helperReader) Read(ctx context.Context, _ string, want []string) (*snaps
 func (helperReader) Release(string) {}
 
 // probe has the helper make connections.
-func (r helperReader) probe(ctx context.Context, _ string, targets []snapshot.ProbeTarget) ([]byte, error) {
-	return r.helper.Probe(context.WithoutCancel(ctx), targets)
+func (r helperReader) probe(ctx context.Context, _ string, params wire.ProbeParams) ([]byte, error) {
+	return r.helper.Probe(context.WithoutCancel(ctx), params)
 }
 
 // collect reads a node; want are the names of files, nil is all that there are. large is called before a large answer

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/cluster"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
 	"github.com/svcproxy/kubectl-svcproxy/trace/bounds"
@@ -57,7 +58,7 @@ type Session struct {
 	source cluster.Source
 	nodes  NodeReader
 	// probe makes connections from a node; nil where nothing can.
-	probe func(ctx context.Context, node string, targets []snapshot.ProbeTarget) ([]byte, error)
+	probe func(ctx context.Context, node string, params wire.ProbeParams) ([]byte, error)
 	// helper returns a node's helper, which the caller closes; nil where there are none.
 	helper func(ctx context.Context, node string) (*launch.Helper, error)
 	// there has a node's helper judge it; nil where none can.

@@ -8,10 +8,11 @@ import (
 	"context"
 	"errors"
 
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/podns"
 	"github.com/svcproxy/kubectl-svcproxy/trace/snapshot"
 )
 
-func run(context.Context, string, []snapshot.ProbeTarget) ([]snapshot.Probes, error) {
+func run(context.Context, string, []snapshot.ProbeTarget, []podns.Pod) ([]snapshot.Probes, error) {
 	return nil, errors.New("nodes run Linux, and this system does not")
 }
 

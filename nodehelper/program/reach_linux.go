@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/svcproxy/kubectl-svcproxy/internal/lazyregexp"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/cgroup"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/process"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/sockets"
 	"github.com/svcproxy/kubectl-svcproxy/trace/expect"
@@ -289,10 +289,6 @@ func resolvers(root string) []netip.Addr {
 // socketOwner is whose a socket is.
 type socketOwner struct{ pod, kubeProxy bool }
 
-// ofPod finds a Pod's in the name of a control group: below kubepods of the kubelet, or, seen from another Pod's own
-// root, below podUID (pkg/kubelet/cm/pod_container_manager_linux.go).
-var ofPod = lazyregexp.New(`kubepods|/pod[0-9a-f]{8}[-_0-9a-f]{20,}`)
-
 // socketOwners tells whose sockets are, by their inodes.
 func socketOwners(list []sockets.Socket) map[string]socketOwner {
 	out := map[string]socketOwner{}
@@ -307,14 +303,24 @@ func socketOwners(list []sockets.Socket) map[string]socketOwner {
 			p.Close()
 		}
 	}
-	for inode, by := range users {
-		var o socketOwner
-		for _, u := range by {
-			group, _ := os.ReadFile(filepath.Join("/proc/"+u.PID, "cgroup"))
-			o.pod = o.pod || ofPod().Match(group)
-			o.kubeProxy = o.kubeProxy || proxies[u.PID]
+	return cgroup.OnNode(func(error) map[string]socketOwner {
+		for inode, by := range users {
+			var o socketOwner
+			for _, u := range by {
+				o.pod = o.pod || ofPod(u.PID)
+				o.kubeProxy = o.kubeProxy || proxies[u.PID]
+			}
+			out[inode] = o
 		}
-		out[inode] = o
+		return out
+	})
+}
+
+// ofPod reports whether the kubelet has put a process into a Pod's control group. The thread is as of [cgroup.OnNode].
+func ofPod(pid string) bool {
+	groups, err := cgroup.Of(pid)
+	if err == nil {
+		_, err = cgroup.PodOf(groups)
 	}
-	return out
+	return err == nil
 }

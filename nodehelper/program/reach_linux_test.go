@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil"
+	"github.com/svcproxy/kubectl-svcproxy/nodehelper/cgroup"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/trace/plan"
 )
@@ -186,21 +187,33 @@ func TestMutatedPlanIsRefused(t *testing.T) {
 	}
 }
 
-// The control groups of Pods, as the kubelet and container runtimes name them, and those of others.
+// A process is a Pod's where the kubelet has put it into the Pod's control group, and not where a user has made one of
+// that name.
 func TestControlGroupsOfPods(t *testing.T) {
-	for group, want := range map[string]bool{
-		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f6a0b1c_1111_2222_3333_444455556666.slice/" +
-			"cri-containerd-abc.scope": true,
-		"11:memory:/kubepods/besteffort/pod0f6a0b1c-1111-2222-3333-444455556666/abc": true,
-		"0::/../../pod0f6a0b1c-1111-2222-3333-444455556666/abc":                      true,
-		"0::/../../pod0f6a0b1c111122223333444455556666/abc":                          true, // a static Pod
-		"0::/system.slice/kubelet.service":                                           false,
-		"0::/../../../system.slice/ssh.service":                                      false,
-		"0::/user.slice/user-1000.slice/podman-123.scope":                            false,
-		"0::/": false,
+	if !testutil.IsolateProcesses(t) {
+		return
+	}
+	const uid = "0a1b2c3d-0000-4000-8000-000000000004"
+	for _, tt := range []struct {
+		group string
+		owner int
+		want  bool
+	}{
+		{"kubepods/besteffort/pod" + uid, 0, true},
+		{"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-containerd-x.scope", 0, true},
+		{"kubepods/besteffort/pod" + uid, 65534, false},
+		{"user.slice/kubepods", 0, false},
+		{"pod" + uid, 0, false},
 	} {
-		if ofPod().MatchString(group) != want {
-			t.Errorf("%s: want %v", group, want)
-		}
+		t.Run(tt.group, func(t *testing.T) {
+			procs := testutil.ControlGroup(t, tt.group, tt.owner)
+			pid := testutil.NewNamespace(t).PID
+			if err := os.WriteFile(procs, []byte(pid), 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := cgroup.OnNode(func(error) bool { return ofPod(pid) }); got != tt.want {
+				t.Errorf("of a user %d: %v", tt.owner, got)
+			}
+		})
 	}
 }

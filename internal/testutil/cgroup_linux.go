@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ControlGroup makes a control group below one of the test's own, and returns the file that takes processes into it. Its
-// first directory belongs to a user. It is removed with the test, after the processes that were started later.
+// ControlGroup makes a control group below one of the test's own, and returns the file that takes processes into it.
+// Its first directory belongs to a user. It is removed with the test, after the processes that were started later.
 func ControlGroup(t testing.TB, path string, owner int) (procs string) {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -24,6 +24,7 @@ func ControlGroup(t testing.TB, path string, owner int) (procs string) {
 		root += "/systemd"
 	}
 	own, err := os.MkdirTemp(root, "svcproxy-test-")
+	//nolint:gosec // as the kubelet makes them
 	if err := errors.Join(err, os.MkdirAll(filepath.Join(own, path), 0o755)); err != nil {
 		t.Fatal(err)
 	}

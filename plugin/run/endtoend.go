@@ -192,7 +192,10 @@ func podsOf(objects *snapshot.Cluster, node string, asked func(*corev1.Pod) bool
 		if p.Spec.HostNetwork || p.Spec.NodeName != node || !asked(p) {
 			continue
 		}
-		x := wirePod{name: p.Namespace + "/" + p.Name, params: wire.PodParams{UIDs: []string{string(p.UID)}, Addresses: cluster.PodIPs(p)}}
+		x := wirePod{
+			name:   p.Namespace + "/" + p.Name,
+			params: wire.PodParams{UIDs: []string{string(p.UID)}, Addresses: cluster.PodIPs(p)},
+		}
 		for _, key := range snapshot.StaticPodAnnotations {
 			if hash := p.Annotations[key]; hash != "" {
 				x.params.UIDs = append(x.params.UIDs, hash)

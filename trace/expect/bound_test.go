@@ -109,8 +109,8 @@ func TestANamespaceHasItsShareOfMemory(t *testing.T) {
 	}
 }
 
-// Lists of endpoints of which chance decides which one kube-proxy has are counted before they are made, and are not made
-// where they would be many endpoints together.
+// Lists of endpoints of which chance decides which one kube-proxy has are counted before they are made, and are not
+// made where they would be many endpoints together.
 func TestListsOfDuplicatesAreCounted(t *testing.T) {
 	for _, size := range []int{20, 2000} {
 		svc := testService()

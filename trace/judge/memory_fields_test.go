@@ -49,7 +49,7 @@ func TestEveryFieldIsCompared(t *testing.T) {
 		{reflect.TypeFor[snapshot.Cluster](), map[string]string{
 			"Services": "compared", "EndpointSlices": "each path of them", "Nodes": "compared", "Pods": "compared",
 			"ConfigMaps": "compared", "Endpoints": "by mirrors", "Missing": "compared", "Unread": "compared",
-			"Listed": "no path goes by it",
+			"Listed": "no path goes by it", "Left": "compared",
 		}},
 	} {
 		for field := range x.of.Fields() {

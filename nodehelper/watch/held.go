@@ -124,8 +124,9 @@ func (h *holding) take(object any) any {
 		object = s
 		notify = h.bound() || notify
 	}
+	notify = notify || !before.Equal(h.over)
 	h.mu.Unlock()
-	if notify || !before.Equal(h.over) {
+	if notify {
 		h.changed()
 	}
 	return object

@@ -190,6 +190,13 @@ func (h *holding) count() int {
 	return len(h.objects)
 }
 
+// held is how much of memory its objects take.
+func (h *holding) held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.total
+}
+
 // until waits for a condition.
 func until(t *testing.T, holds func() bool) {
 	t.Helper()
@@ -207,7 +214,7 @@ func TestMoreObjectsThanThereIsRoomFor(t *testing.T) {
 	c := capture(t, "real-2node-iptables", "node1", o)
 	const most = 1 << 20
 	a := c.agentThatHolds(t, most)
-	if got := a.objects.holding.total; got > most+16<<10 {
+	if got := a.objects.holding.held(); got > most+16<<10 {
 		t.Errorf("%d bytes are held of %d", got, most)
 	}
 	if n := len(listed[*corev1.Service](a.objects.informers[kindServices])); n > most/objectMemory {

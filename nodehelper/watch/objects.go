@@ -394,14 +394,18 @@ func sameNode(a, b *corev1.Node) bool {
 func lean(object any) any {
 	switch x := object.(type) {
 	case *corev1.Service:
-		x.ManagedFields = nil
-		delete(x.Annotations, corev1.LastAppliedConfigAnnotation)
+		own := *x // client-go has some objects transformed twice, while others read them
+		own.ManagedFields, own.Annotations = nil, maps.Clone(x.Annotations)
+		delete(own.Annotations, corev1.LastAppliedConfigAnnotation)
+		return &own
 	case *discoveryv1.EndpointSlice:
 		x.ManagedFields = nil
 		leanEndpoints(x)
 	case *corev1.Node:
-		x.ManagedFields = nil
-		x.Status = corev1.NodeStatus{Addresses: x.Status.Addresses, NodeInfo: x.Status.NodeInfo}
+		own := *x
+		own.ManagedFields = nil
+		own.Status = corev1.NodeStatus{Addresses: x.Status.Addresses, NodeInfo: x.Status.NodeInfo}
+		return &own
 	}
 	return object
 }

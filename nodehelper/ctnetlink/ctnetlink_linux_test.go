@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,28 +75,37 @@ func testFind(t *testing.T, front, end string) {
 	if e := find(); e != nil {
 		t.Errorf("%s: %v before the first packet", front, e)
 	}
-	if _, err := client.Write([]byte("ask")); err != nil {
-		t.Fatal(err)
-	}
-	_, from, err := server.ReadFromUDPAddrPort(make([]byte, 10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	from := arrives(t, server, func() error { _, err := client.Write([]byte("ask")); return err })
 	if e, want := find(), (Entry{From: endpoint, To: local, Unreplied: true}); e == nil || *e != want {
 		t.Errorf("%s: %v after the first packet, want %v", front, e, want)
 	}
-	if _, err := server.WriteToUDPAddrPort([]byte("answer"), from); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Read(make([]byte, 10)); err != nil {
-		t.Fatal(err)
-	}
+	arrives(t, client, func() error { _, err := server.WriteToUDPAddrPort([]byte("answer"), from); return err })
 	if e, want := find(), (Entry{From: endpoint, To: local}); e == nil || *e != want {
 		t.Errorf("%s: %v after the reply, want %v", front, e, want)
 	}
 	if e := Find(unix.IPPROTO_TCP, local, frontend); e != nil {
 		t.Errorf("%s: %v of another protocol", front, e)
 	}
+}
+
+// arrives sends a datagram until one is received, and returns its source: a datagram may be lost on a busy machine.
+func arrives(t *testing.T, at *net.UDPConn, send func() error) netip.AddrPort {
+	t.Helper()
+	var err error
+	for range 60 {
+		if err = send(); err != nil {
+			t.Fatal(err)
+		}
+		if err = at.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		var from netip.AddrPort
+		if _, from, err = at.ReadFromUDPAddrPort(make([]byte, 10)); err == nil {
+			return from
+		}
+	}
+	t.Fatal(err)
+	return netip.AddrPort{}
 }
 
 func TestEntryOfDamagedAttributes(t *testing.T) {

@@ -70,7 +70,7 @@ func TestHalfAnInput(t *testing.T) {
 			w.files[v4] = append(tableOf(w.files[v4], "nat"), tableOf(w.files[v4], "filter")...)
 		}, "Unknown", "the tables raw, mangle, security were not read", true, "Mismatch: MissingEndpoint"},
 		{"all tables, as people copy them", func(w *capturedNode) {
-			w.files[v4] = []byte("```\n> " + strings.ReplaceAll(string(first(w)), "\n", "\r\n  > ") + "\r\n```\r\n")
+			w.files[v4] = []byte("```\n$ iptables-save -c\n" + strings.ReplaceAll(string(first(w)), "\n", "\r\n") + "\r\n```\r\n")
 		}, "", "", true, "Mismatch: MissingEndpoint"},
 		{
 			"iptables -S", func(w *capturedNode) { w.files[v4] = listed(first(w), "filter", "nat") },

@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -25,6 +26,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	versions "github.com/svcproxy/kubectl-svcproxy/internal/peer"
 	"github.com/svcproxy/kubectl-svcproxy/internal/testutil/snap"
 	"github.com/svcproxy/kubectl-svcproxy/nodehelper/wire"
 	"github.com/svcproxy/kubectl-svcproxy/plugin/launch"
@@ -140,7 +142,7 @@ func (p *peer) talk(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		hello = poison + "\x16svcproxy-wire " + `{"protocol":1,"build":` + string(build) + "}\n"
+		hello = poison + "\x16svcproxy-wire " + `{"protocol":` + strconv.Itoa(versions.Protocol) + `,"build":` + string(build) + "}\n"
 	}
 	if _, err := io.WriteString(out, hello); err != nil || p.hello != "" {
 		return err // a program that is no helper ends

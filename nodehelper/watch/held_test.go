@@ -116,7 +116,7 @@ func TestATenantsEndpointsThatAreNotHeld(t *testing.T) {
 	}
 	most := fixed + (total-fixed)/2
 	a := c.agentThatHolds(t, most)
-	if got := a.objects.holding.total; got > most || got < most*3/4 {
+	if got := a.objects.holding.locked(func(h *holding) int { return h.total }); got > most || got < most*3/4 {
 		t.Errorf("%d bytes are held of %d", got, most)
 	}
 	others, ofTenant := said(c, a)
@@ -152,8 +152,8 @@ func TestATenantsEndpointsThatAreNotHeld(t *testing.T) {
 
 	objects := a.objects.holding.count()
 	a.objects.readAgain() // too early
-	if len(a.objects.holding.left) != left {
-		t.Errorf("%d of %d are left without more room", len(a.objects.holding.left), left)
+	if n := a.objects.holding.locked(func(h *holding) int { return len(h.left) }); n != left {
+		t.Errorf("%d of %d are left without more room", n, left)
 	}
 	for _, s := range o.Slices[:len(o.Slices)*4/5] {
 		err := c.client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{})
@@ -167,7 +167,7 @@ func TestATenantsEndpointsThatAreNotHeld(t *testing.T) {
 		_, left := a.objects.endpointSlices()
 		return len(left) == 0
 	})
-	if got := a.objects.holding.total; got > most {
+	if got := a.objects.holding.locked(func(h *holding) int { return h.total }); got > most {
 		t.Errorf("%d bytes are held of %d", got, most)
 	}
 	if others, ofTenant = said(c, a); !slices.Equal(others, want) {
@@ -352,4 +352,11 @@ func TestATenantsEndpointsDoNotEndThePass(t *testing.T) {
 			}
 		})
 	}
+}
+
+// locked returns a number of what is held.
+func (h *holding) locked(number func(h *holding) int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return number(h)
 }

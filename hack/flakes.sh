@@ -4,7 +4,7 @@
 # Looks for tests that fail by chance: runs those of CI's list N times, in shuffled order, beside 8 busy loops on two
 # processors, and prints each failure.
 #
-#   hack/flakes.sh N [PACKAGE…]   all packages of the steps packets, test and compute, or these
+#   hack/flakes.sh N [PACKAGE…]   all packages of the step test, or these
 #
 # RACE=1 builds them with the race detector, OUT is where the output of what failed goes (default: a new folder of /tmp).
 # As root.
@@ -30,20 +30,21 @@ for p in "${packages[@]}"; do
 	go test -c "${race[@]}" -o "$work/$(tr / _ <<<"${p% *}").test" "${p% *}"
 done
 
+cpus=0,1
 for _ in 1 2 3 4 5 6 7 8; do
-	taskset -c 0,1 sh -c 'while :; do :; done' &
+	taskset -c "$cpus" sh -c 'while :; do :; done' &
 	busy+=("$!")
 done
-cpus=0,1
 failed=0 runs=0
 for ((i = 1; i <= times; i++)); do
 	for p in "${packages[@]}"; do
-		binary="$work/$(tr / _ <<<"${p% *}").test" log="$out/run"
+		name="$(tr / _ <<<"${p% *}")"
+		binary="$work/$name.test" log="$out/run" kept="$out/$i-$name.log"
 		runs=$((runs + 1))
 		if ! (cd "${p#* }" && taskset -c "$cpus" "$binary" -test.shuffle=on -test.count=1 -test.timeout=60m) >"$log" 2>&1; then
 			failed=$((failed + 1))
-			mv "$log" "$out/$i-$(basename "$binary" .test).log"
-			echo "run $i of ${p% *} failed: $(grep -oE '^ *--- FAIL: [^ ]+' "$out/$i-$(basename "$binary" .test).log" | tr -s ' ' | cut -d' ' -f4 | paste -sd' ')"
+			mv "$log" "$kept"
+			echo "run $i of ${p% *} failed: $(grep -oE '^ *--- FAIL: [^ ]+' "$kept" | tr -s ' ' | cut -d' ' -f4 | paste -sd' ')"
 		fi
 	done
 	echo "$i of $times: $runs runs of packages, $failed failed"

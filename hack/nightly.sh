@@ -17,8 +17,8 @@ fi
 # Of the shards of the list, those that the record lacks come first, then by date.
 mapfile -t shards < <(
 	hack/test.sh list nightly | tr -d '[]"' | tr ',' '\n' |
-		awk 'NR == FNR { if ($1 !~ /^#/) date[$1] = $2; next } { print ($1 in date ? date[$1] : "never"), FNR, $1 }' "$record" - |
-		sed 's/^never/0/' | sort -k1,1 -k2,2n | head -n "$count" | cut -d' ' -f3
+		awk 'NR == FNR { if ($1 !~ /^#/) date[$1] = $2; next } { print ($1 in date ? date[$1] : "0"), FNR, $1 }' "$record" - |
+		sort -k1,1 -k2,2n | head -n "$count" | cut -d' ' -f3
 )
 status=0
 for shard in "${shards[@]}"; do

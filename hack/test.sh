@@ -46,8 +46,11 @@ oracle_old=(v1.32.13 v1.32.0 v1.31.14 v1.31.0 v1.30.14 v1.30.0 v1.29.15 v1.29.0 
 oracle_ci=(v1.37.2 v1.29.0)
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/kubectl-svcproxy"
-# A file that says that the whole list has run with these versions of what it builds: then the caches are filled.
-warm="$cache/warm-$({ go version; git ls-files -s '*go.sum' test/cluster test/vm 2>/dev/null || cat go.sum; } | sha256sum | cut -c1-16)"
+# warm prints the name of a file that says that the whole list has run with these versions of what it builds: then the
+# caches are filled.
+warm() {
+	echo "$cache/warm-$({ go version; git ls-files -s '*go.sum' test/cluster test/vm 2>/dev/null || cat go.sum; } | sha256sum | cut -c1-16)"
+}
 scratch="$(mktemp -d)"
 
 # once runs a command that fills the cache or installs packages, and waits for one that does so already.
@@ -178,8 +181,9 @@ run_fuzz() {
 }
 
 # Packages that do things side by side: their tests run under the race detector, too. Of what takes minutes under it, a
-# part: PACKAGE FLAG TESTS. What packages of trace share is used at the same time by trace/judge: what judges side by side, and each family of rules with its faults, and where it
-# is not known which configuration counts; no search through all inputs.
+# part: PACKAGE FLAG TESTS. What packages of trace share is used at the same time by trace/judge: what judges side by
+# side, and each family of rules with its faults, and where it is not known which configuration counts; no search through
+# all inputs.
 raced=(
 	cmd/svcproxy-nodehelper internal/apiraw internal/parallel nodehelper/collect nodehelper/follow nodehelper/healthcheck
 	nodehelper/kerneltrace nodehelper/live nodehelper/names nodehelper/podns nodehelper/program nodehelper/watch
@@ -483,7 +487,7 @@ run() (
 	used="$(awk 'NR == 2 { for (i = 1; i <= 2; i++) { split($i, t, /[ms]/); sum += 60 * t[1] + t[2] } print int(sum) }' "$scratch/times.$2")"
 	echo "=== $2 passed in $((SECONDS - start)) s, with $used s of processor time"
 	if [[ "$1" == step ]] && ((used > budget[$2] * 75)); then
-		if [[ ! -e "$warm" ]]; then
+		if [[ ! -e "$(warm)" ]]; then
 			echo "=== $2 has a budget of ${budget[$2]} processor minutes, which counts once the caches are filled"
 			return
 		fi
@@ -628,7 +632,7 @@ fi
 
 if [[ "$kind" == step ]] && ((${#chosen[@]} == 0)); then
 	run_whole_list
-	touch "$warm"
+	touch "$(warm)"
 	exit
 fi
 if ((${#chosen[@]} == 0)); then

@@ -202,25 +202,26 @@ func loadCT(m *machine, a *attrs) error {
 	return nil
 }
 
+// loadKnown loads a field; where its key was not found, what has it is unknown.
+func (m *machine) loadKnown(name string, dreg uint64, f wireField, ok bool) {
+	if !ok {
+		m.unknown(name)
+		return
+	}
+	m.load(dreg, f, 0)
+}
+
 func loadRoute(m *machine, a *attrs) error {
 	const dreg, key = 1, 2
 	f, ok := wireRoutes[a.num(key)]
-	if !ok {
-		m.unknown("rt")
-		return nil
-	}
-	m.load(a.num(dreg), f, 0)
+	m.loadKnown("rt", a.num(dreg), f, ok)
 	return nil
 }
 
 func loadSocket(m *machine, a *attrs) error {
 	const key, dreg = 1, 2
 	f, ok := wireSockets[a.num(key)]
-	if !ok {
-		m.unknown("socket")
-		return nil
-	}
-	m.load(a.num(dreg), f, 0)
+	m.loadKnown("socket", a.num(dreg), f, ok)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func (p *pathCase) ruleAffinity() []issue {
 	return issues
 }
 
-// listOf quotes a rule that looks up a list of clients, and how long that keeps them, if the rule does not say it:
+// listsOf quotes a rule that looks up a list of clients, and how long that keeps them, if the rule does not say it:
 // in nftables the list does.
 func listsOf(s *netfilter.Step) []report.Evidence {
 	if s.Ref.Rule == nil {
